@@ -305,9 +305,6 @@ func suitable(fd, unixFD int, apart bool) error {
 			return errors.New(o.why)
 		}
 	}
-	if ulp, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP); err == nil && ulp != "" {
-		return fmt.Errorf("socket has the upper layer protocol %s", ulp)
-	}
 	if apart {
 		return nil
 	}

@@ -350,7 +350,6 @@ func TestSuitable(t *testing.T) {
 	}{
 		{"plain", func(int) error { return nil }, ""},
 		{"a device", func(fd int) error { return unix.BindToDevice(fd, "lo") }, "socket is bound to a network device"},
-		{"kernel TLS", func(fd int) error { return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP, "tls") }, "socket has the upper layer protocol tls"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			d, _, _, _ := pair(t)

@@ -4,6 +4,7 @@ package stream
 
 import (
 	"runtime"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,6 +55,7 @@ type use int
 const (
 	own     use = iota // the Conn alone
 	shared             // another descriptor, too
+	altered            // a filter or TCP_ULP, which sees or changes the bytes
 	ending             // the peer's FIN has arrived
 	unknown            // too much arrives to tell
 )
@@ -61,6 +63,9 @@ const (
 // exclusive compares what the kernel has counted with what the Conn has. The counts move while the kernel works, so
 // it looks a few times.
 func exclusive(fd uintptr, same func(counts) bool) use {
+	if hooked(fd) {
+		return altered
+	}
 	for range 10 {
 		k, ok := count(int(fd))
 		switch {
@@ -76,4 +81,18 @@ func exclusive(fd uintptr, same func(counts) bool) use {
 		runtime.Gosched()
 	}
 	return shared
+}
+
+// hooked reports whether the socket has a filter or an upper layer protocol, such as the kernel's TLS.
+func hooked(fd uintptr) bool {
+	var name [16]byte // of the protocol; its length is 0 if there is none
+	size := uint32(len(name))
+	_, _, err := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.IPPROTO_TCP, unix.TCP_ULP,
+		uintptr(unsafe.Pointer(&name)), uintptr(unsafe.Pointer(&size)), 0)
+	if err == 0 && size > 0 {
+		return true
+	}
+	size = 0 // the kernel then returns the length of the filter
+	_, _, err = unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_GET_FILTER, 0, uintptr(unsafe.Pointer(&size)), 0)
+	return err == unix.EACCES || err == 0 && size > 0 // EACCES: a filter that cannot be read
 }

@@ -199,9 +199,9 @@ func (l *link) ring(sleeps bool) {
 // mustLeave reports whether both directions must come home: an end wants it, or the peer has gone.
 func (l *link) mustLeave() bool { return l.seg.Leaving() || l.bell.Gone() }
 
-// refuse keeps the connection on TCP, because something else uses its socket.
-func (l *link) refuse() {
-	l.c.stay(errShared)
+// refuse keeps the connection on TCP.
+func (l *link) refuse(why error) {
+	l.c.stay(why)
 	l.seg.Leave()
 	l.bell.Ring()
 	l.bell.Rouse()

@@ -125,13 +125,14 @@ func (c *Conn) Why() error {
 }
 
 var (
-	errQuiet  = errors.New("too little traffic")
-	errIdle   = errors.New("connection was idle")
-	errPolled = errors.New("program polls the connection's descriptor")
-	errNobody = errors.New("peer does not share memory")
-	errPinned = errors.New("program has asked for the connection's descriptor")
-	errShared = errors.New("connection's socket is used elsewhere, too")
-	errMemory = errors.New("memory budget is used up; raise SDP_MEMORY")
+	errQuiet   = errors.New("too little traffic")
+	errIdle    = errors.New("connection was idle")
+	errPolled  = errors.New("program polls the connection's descriptor")
+	errNobody  = errors.New("peer does not share memory")
+	errPinned  = errors.New("program has asked for the connection's descriptor")
+	errShared  = errors.New("connection's socket is used elsewhere, too")
+	errAltered = errors.New("connection's socket has a filter or an upper layer protocol (TCP_ULP)")
+	errMemory  = errors.New("memory budget is used up; raise SDP_MEMORY")
 )
 
 // received counts bytes that a Read has taken from TCP.

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -389,6 +390,63 @@ func TestOptionsDoNotKeepAConnectionOnTCP(t *testing.T) {
 		runtime.Gosched()
 	}
 	assert.Equal(t, errPolled, b.Why(), "no Read takes what is in the ring")
+}
+
+// TestHookedSocket: a connection whose socket has a filter or the kernel's TLS stays on TCP, also if the program has set that
+// after the ends have met.
+func TestHookedSocket(t *testing.T) {
+	accept := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 30}}
+	for name, set := range map[string]func(fd int) error{
+		"filter": func(fd int) error {
+			return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &accept[0]})
+		},
+		"kernel TLS": func(fd int) error { return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP, "tls") },
+	} {
+		for _, reads := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/reads=%t", name, reads), func(t *testing.T) {
+				a, b := linkedPair(t)
+				hooked := a
+				if reads {
+					hooked = b
+				}
+				if err := set(fdOf(t, hooked)); err != nil {
+					t.Skipf("missing: a kernel that does this: %v", err)
+				}
+				say(t, a, b, "x") // a has joined, or b has not consented
+				assert.Equal(t, errAltered, hooked.Why())
+				for range 10 {
+					say(t, b, a, "y")
+					say(t, a, b, "x")
+				}
+				assert.Zero(t, a.Moves()+b.Moves())
+			})
+		}
+	}
+}
+
+// TestDescriptorFromReflection: a program that polls a descriptor which it has not got from a method gets what arrives, too,
+// although its Writes keep the connection busy. When it has shown that it does not wait in Read, it stays on TCP.
+func TestDescriptorFromReflection(t *testing.T) {
+	a, b := withPolicy(t, &Policy{At: scoreOf(1e6)}, &Policy{At: scoreOf(1e6)})
+	attach(t, a, b)
+	move(t, a, b)
+	unwatch(a, b)
+	fd := fdOf(t, b)
+	_, err := a.Write([]byte("unread"))
+	require.NoError(t, err)
+	var k watched
+	for now := int64(1); !b.polled.asked(); now += int64(visitEvery) {
+		require.Less(t, now, int64(2*idleTime), "nobody looks after the bytes")
+		say(t, b, a, "busy")
+		b.visited(&k, now)
+	}
+	for !a.Visit() || !b.Visit() {
+		runtime.Gosched()
+	}
+	unread, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
+	require.NoError(t, err)
+	assert.Equal(t, 6, unread)
+	assert.Equal(t, errPolled, b.Why())
 }
 
 // TestBudget: a connection moves and a ring grows only if the budget allows it, and gives back what it took. A connection

@@ -33,8 +33,8 @@ type visits struct {
 type watched struct {
 	payload uint64 // at the last visit
 	since   int64  // when that changed, since epoch
-	pos     uint64 // of the Reads in the ring, and
-	waited  bool   // whether bytes were unread there, and no Read was in progress
+	pos     uint64 // of the Reads in the ring,
+	unread  int64  // and since when bytes have been unread there, and no Read in progress; 0: they are not
 }
 
 func (v *visits) add(c *Conn) {
@@ -90,20 +90,25 @@ func (v *visits) visit() (again bool) {
 	return v.runs
 }
 
-// waits reports whether bytes have waited in the ring from one visit to the next, and no Read has. If the program has the
-// descriptor, it may wait for that to become readable.
-func (l *link) waits(k *watched) bool {
+// waits returns for how long bytes have waited in the ring, and no Read has. If the program has the descriptor, it may wait
+// for that to become readable.
+func (l *link) waits(k *watched, now int64) int64 {
 	if !l.hold() {
-		return false
+		return 0
 	}
 	defer l.drop()
 	pos, unread := l.reader.ring.Position(), l.reader.ring.Head() != l.reader.ring.Position()
 	if unread = unread && l.c.rmu.TryLock(); unread {
 		l.c.rmu.Unlock()
 	}
-	waited := unread && k.waited && k.pos == pos
-	k.waited, k.pos = unread, pos
-	return waited
+	switch {
+	case !unread:
+		k.unread = 0
+		return 0
+	case k.unread == 0 || k.pos != pos:
+		k.unread, k.pos = now, pos
+	}
+	return now - k.unread
 }
 
 // LeaveAll makes all connections of the process come home, because something is short. It returns how many descriptors of
@@ -158,8 +163,11 @@ func (c *Conn) visited(k *watched, now int64) bool {
 	}
 	c.stepMu.Unlock()
 	if l := c.linked.Load(); l != nil {
-		if c.polled.asked() && l.waits(k) {
+		if waits := l.waits(k, now); waits > 0 && c.polled.asked() {
 			c.stay(errPolled)
+			c.Leave()
+		} else if c.policy != nil && waits > int64(idleTime) { // it may have found the descriptor by reflection
+			c.polled.suspect()
 			c.Leave()
 		} else if c.policy != nil && idle > int64(idleTime) {
 			c.why.CompareAndSwap(nil, &errIdle)

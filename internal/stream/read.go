@@ -260,7 +260,10 @@ func (l *link) consent(fd uintptr) bool {
 	if r.gate.Load().Asks() {
 		switch exclusive(fd, func(k counts) bool { return k.received-k.unread == c.in.Load() }) {
 		case shared:
-			l.refuse()
+			l.refuse(errShared)
+			return false
+		case altered:
+			l.refuse(errAltered)
 			return false
 		case ending, unknown:
 			return false

@@ -178,7 +178,10 @@ func (l *link) writeSocket(fd uintptr) bool {
 	if !w.joined {
 		switch exclusive(fd, func(k counts) bool { return k.written == c.out.Load() }) {
 		case shared:
-			l.refuse()
+			l.refuse(errShared)
+			return true
+		case altered:
+			l.refuse(errAltered)
 			return true
 		case own, ending:
 			step("to join")

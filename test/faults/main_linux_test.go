@@ -83,6 +83,7 @@ func config(device string) *sdp.Config {
 //	serve DEVICE ADDRESS         listens, prints the address, and serves sessions
 //	work DEVICE ADDRESS WORKERS  runs sessions until its standard input ends
 //	greet DEVICE ADDRESS         accepts connections and reads; "tcp" means plain ones
+//	slow DEVICE ADDRESS          accepts connections, echoes single bytes, and reads the rest at 20 KB a second
 //	keepalive DEVICE ADDRESS HOW prints how a connection ends after its peer has vanished
 //	far-serve NETWORK ADDRESS    see runFarServer
 //	far-dial NETWORK ADDRESS N   dials N times; see runFarClient
@@ -112,6 +113,20 @@ func runChild(role []string) {
 		})
 	case "greet":
 		accepting(role, func(c net.Conn) { io.Copy(io.Discard, c) })
+	case "slow":
+		accepting(role, func(c net.Conn) {
+			for b := make([]byte, 1<<10); ; {
+				n, err := c.Read(b)
+				switch {
+				case err != nil:
+					return
+				case n == 1:
+					c.Write(b[:1])
+				default:
+					time.Sleep(50 * time.Millisecond)
+				}
+			}
+		})
 	case "far-serve":
 		go runFarServer(role[1], role[2])
 	case "far-dial":
@@ -198,9 +213,9 @@ func accepting(role []string, serve func(net.Conn)) {
 }
 
 // networkOf returns the network on which a device is used. A connection between two programs of this host moves to
-// shared memory on network tcp.
+// shared memory on network tcp, and a test that sets SDP_PEERS uses SDP over RDMA there.
 func networkOf(device string) string {
-	if device == "shm" {
+	if device == "shm" || os.Getenv("SDP_PEERS") != "" {
 		return "tcp"
 	}
 	return "sdp"
