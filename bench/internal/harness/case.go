@@ -120,10 +120,12 @@ func (c Case) Name() string {
 }
 
 // variesConns reports whether the kind is measured with several numbers of connections.
-func (k Kind) variesConns() bool { return k.measuresMemory() || k == HTTP || k == Burst }
+func (k Kind) variesConns() bool {
+	return k.measuresMemory() || k == ConnsRead || k == HTTP || k == Burst
+}
 
 // measuresMemory reports whether the kind measures the memory and descriptors of connections.
-func (k Kind) measuresMemory() bool { return k.isIdle() || k == ConnsBusy }
+func (k Kind) measuresMemory() bool { return k == Conns || k == ConnsHome || k == ConnsBusy }
 
 // isIdle reports whether the connections of the kind carry nothing.
 func (k Kind) isIdle() bool { return k == Conns || k == ConnsHome || k == ConnsRead }
