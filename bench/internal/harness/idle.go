@@ -53,16 +53,14 @@ func openReading(ctx context.Context, to target, c Case) (load, error) {
 	for i, l := range links {
 		first := readTimeout * time.Duration(i+1) / time.Duration(len(links))
 		go func() {
-			if err := l.readInVain(first); err != nil {
-				fmt.Fprintln(os.Stderr, "bench: client:", err)
-				os.Exit(1)
-			}
+			fmt.Fprintln(os.Stderr, "bench: client:", l.readInVain(first))
+			os.Exit(1)
 		}()
 	}
 	return idle(links), nil
 }
 
-// readInVain reads, with a deadline in first and then every readTimeout, until a Read does not time out.
+// readInVain reads, with a deadline in first and then every readTimeout, until a Read does not time out, and returns why.
 func (l *link) readInVain(first time.Duration) error {
 	b := make([]byte, 1)
 	for next := first; ; next = readTimeout {
