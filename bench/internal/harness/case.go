@@ -30,6 +30,7 @@ const (
 	Conns      Kind = "conns"       // open connections that do nothing
 	ConnsBusy  Kind = "conns-busy"  // the same, with round trips on 1 % of them
 	ConnsHome  Kind = "conns-home"  // the same as conns, after each connection has been in shared memory, if it can
+	ConnsRead  Kind = "conns-read"  // the same as conns, with a Read on each that times out every 150 ms
 	Setup      Kind = "setup"       // dial, one exchange, close
 	SetupFirst Kind = "setup-first" // the same, each at an address of which nothing is known
 	Burst      Kind = "burst"       // the same, on many connections at once; an operation is all of them
@@ -54,6 +55,7 @@ var Quick = cases(
 	sizes(Duplex, 64<<10),
 	counts(Conns, 0, 100),
 	counts(ConnsHome, 0, 100),
+	counts(ConnsRead, 0, 2000),
 	counts(ConnsBusy, 64, 100),
 	sizes(Setup, 1),
 	sizes(SetupFirst, 1),
@@ -79,6 +81,7 @@ var Full = cases(
 	sizes(Duplex, 64, 4<<10, 64<<10, 1<<20, 4<<20),
 	counts(Conns, 0, 1, 100, 1000, 8000),
 	counts(ConnsHome, 0, 100, 1000),
+	counts(ConnsRead, 0, 2000),
 	counts(ConnsBusy, 64, 1, 100, 1000, 8000),
 	sizes(Setup, 1),
 	sizes(SetupFirst, 1),
@@ -117,13 +120,15 @@ func (c Case) Name() string {
 }
 
 // variesConns reports whether the kind is measured with several numbers of connections.
-func (k Kind) variesConns() bool { return k.measuresMemory() || k == HTTP || k == Burst }
+func (k Kind) variesConns() bool {
+	return k.measuresMemory() || k == ConnsRead || k == HTTP || k == Burst
+}
 
 // measuresMemory reports whether the kind measures the memory and descriptors of connections.
-func (k Kind) measuresMemory() bool { return k.isIdle() || k == ConnsBusy }
+func (k Kind) measuresMemory() bool { return k == Conns || k == ConnsHome || k == ConnsBusy }
 
-// isIdle reports whether the connections of the kind do nothing.
-func (k Kind) isIdle() bool { return k == Conns || k == ConnsHome }
+// isIdle reports whether the connections of the kind carry nothing.
+func (k Kind) isIdle() bool { return k == Conns || k == ConnsHome || k == ConnsRead }
 
 // transfers reports whether the kind moves bytes on one open connection.
 func (k Kind) transfers() bool { return k == RTT || k == Stream || k == StreamBuf || k == Duplex }

@@ -52,10 +52,13 @@ func (c Contender) Measures(k Kind) bool {
 	if c.Only != nil {
 		return c.Only(k)
 	}
-	return k == Setup || !k.livesOnly() && k != ConnsHome
+	return k.forAll()
 }
 
 func every(Kind) bool { return true }
+
+// forAll reports whether all contenders are measured under the kind, if they have no Only.
+func (k Kind) forAll() bool { return k == Setup || !k.livesOnly() && k != ConnsHome && k != ConnsRead }
 
 // Contenders lists all contenders, the baseline first. They take turns in this
 // order.
@@ -129,7 +132,9 @@ var Contenders = slices.Concat([]Contender{
 // overDevices are the RDMA devices of the library.
 func overDevices() (all []Contender) {
 	for _, known := range wire.KnownDevices {
-		all = append(all, overSDP("sdp-"+known.Name, "SDP over the RDMA device "+known.Name, sdp.Config{Devices: []string{known.Name}}))
+		c := overSDP("sdp-"+known.Name, "SDP over the RDMA device "+known.Name, sdp.Config{Devices: []string{known.Name}})
+		c.Only = func(k Kind) bool { return k.forAll() || k == ConnsRead }
+		all = append(all, c)
 	}
 	return all
 }

@@ -2,7 +2,6 @@ package harness
 
 import (
 	"context"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -93,25 +92,4 @@ func (l *life) run(n int, times *times) error {
 		timer.lap()
 	}
 	return nil
-}
-
-// openHome opens links that have been in shared memory, if they can, and have come home.
-func openHome(ctx context.Context, to target, c Case) (load, error) {
-	links, err := dialLinks(ctx, to, c.Conns)
-	if err != nil {
-		return nil, err
-	}
-	if err := settleAll(links); err != nil {
-		return nil, err
-	}
-	for _, l := range links {
-		for l.moves && deviceOf(l.conn) == shared {
-			select {
-			case <-time.After(10 * time.Millisecond):
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}
-	}
-	return idle(links), nil
 }

@@ -55,6 +55,7 @@ var kinds = map[Kind]struct {
 	Conns:      {openIdle, serveLinks},
 	ConnsBusy:  {openRoundTrips, serveLinks},
 	ConnsHome:  {openHome, serveLinks},
+	ConnsRead:  {openReading, serveLinks},
 	Setup:      {openSetup, serveLinks},
 	SetupFirst: {openSetup, serveLinks},
 	Burst:      {openBurst, serveLinks},

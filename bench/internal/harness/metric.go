@@ -77,7 +77,7 @@ func (c Case) Metrics(t Turn) (all []Metric) {
 func (c Case) memoryMetrics(t Turn) []Metric {
 	all := []Metric{{CPUPerS, "s/s", t.CPU.Seconds() / t.Took.Seconds()}}
 	if t.Full[0].RSS == 0 {
-		return all // not known on this system
+		return all // not measured, or not known on this system
 	}
 	// A connection's share is the growth of the process divided by the number of connections.
 	var each [2]float64
@@ -110,6 +110,9 @@ func (c Case) idleTurn(turn time.Duration) (n int, ok bool) {
 	if pause := pauses[c.Kind]; pause > 0 {
 		// Such a turn is longer, because it has few messages.
 		return max(5, int(3*turn/pause)), true
+	}
+	if c.Kind == ConnsRead {
+		return int(readTimeout / time.Millisecond), true // a Read on each connection
 	}
 	if c.Kind.isIdle() {
 		return max(10, int(turn/time.Millisecond)), true

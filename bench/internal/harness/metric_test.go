@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"net"
 	"testing"
 	"time"
 
@@ -35,6 +36,21 @@ func TestMetricsOfRoundTrips(t *testing.T) {
 		P50: 7, P99: 9, ReqPerS: 100, CPUPerMReq: 10_000, Allocs: 0,
 	}, metricsOf(Case{Kind: RTT, Size: 64, Conns: 1}, turn))
 	require.NotContains(t, metricsOf(Case{Kind: RTTIdle, Size: 64, Conns: 1}, turn), ReqPerS)
+}
+
+// TestReadsThatTimeOut: a turn of conns-read has one Read on each connection, and only its processor time counts.
+func TestReadsThatTimeOut(t *testing.T) {
+	c := Case{Kind: ConnsRead, Conns: 2000}
+	n, ok := c.idleTurn(time.Second)
+	require.True(t, ok)
+	require.Equal(t, readTimeout, time.Duration(n)*time.Millisecond)
+	turn := Turn{Messages: n, Result: Result{Took: time.Second}, CPU: time.Second / 10}
+	require.Equal(t, map[string]float64{CPUPerS: 0.1}, metricsOf(c, turn))
+
+	near, far := net.Pipe()
+	go far.Write([]byte("x"))
+	l := &link{conn: near}
+	require.ErrorContains(t, l.readInVain(time.Minute), "returned 1")
 }
 
 func TestMemoryIsOfTheLargerSide(t *testing.T) {

@@ -101,10 +101,10 @@ func (p *Pair) Run(n int) (Turn, error) {
 	server := after.since(before)
 	t.CPU = t.Used.CPU + server.CPU
 	t.Allocs = t.Used.Allocs + server.Allocs
-	if err == nil && p.load.Kind.measuresMemory() {
-		t.Empty = p.empty
-		t.Full, err = p.memory()
+	if err != nil {
+		return t, err
 	}
+	err = p.measureMemory(&t)
 	return t, err
 }
 
@@ -115,7 +115,7 @@ const settling = 30 * time.Millisecond
 // idle measures connections that do nothing for n milliseconds. It asks the processes for
 // nothing meanwhile, because the answer would be work, and more of it than the connections'.
 func (p *Pair) idle(n int) (Turn, error) {
-	t := Turn{Messages: n, Empty: p.empty}
+	t := Turn{Messages: n}
 	time.Sleep(settling)
 	start := time.Now()
 	before, err := p.CPU()
@@ -128,7 +128,7 @@ func (p *Pair) idle(n int) (Turn, error) {
 		return t, err
 	}
 	t.Took, t.CPU = time.Since(start), after-before
-	t.Full, err = p.memory()
+	err = p.measureMemory(&t)
 	return t, err
 }
 
@@ -161,6 +161,15 @@ func (p *Pair) Close() error {
 		}
 		return nil
 	})
+}
+
+// measureMemory adds to t what the processes hold, for kinds that measure it.
+func (p *Pair) measureMemory(t *Turn) (err error) {
+	if p.load.Kind.measuresMemory() {
+		t.Empty = p.empty
+		t.Full, err = p.memory()
+	}
+	return err
 }
 
 // memory returns what the client and the server hold, in this order.

@@ -80,14 +80,3 @@ func openStream(ctx context.Context, to target, c Case) (load, error) {
 func (s *streaming) prepare() error { return s.link.settle() }
 
 func (s *streaming) run(n int, _ *times) error { return s.link.transfer(s.pattern, s.size, n) }
-
-// idle holds links that do nothing. It is never run. It keeps the links from being
-// closed by the garbage collector.
-type idle []*link
-
-func openIdle(ctx context.Context, to target, c Case) (load, error) {
-	links, err := dialLinks(ctx, to, c.Conns)
-	return idle(links), err
-}
-
-func (idle) run(int, *times) error { return errors.ErrUnsupported }

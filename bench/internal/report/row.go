@@ -86,8 +86,8 @@ func metricsOf(rounds []Round, contender int) (all []harness.Metric) {
 	return all
 }
 
-// idleKinds are those of connections that do nothing.
-var idleKinds = []harness.Kind{harness.Conns, harness.ConnsHome}
+// idleKinds are those of connections that carry nothing.
+var idleKinds = []harness.Kind{harness.Conns, harness.ConnsHome, harness.ConnsRead}
 
 // collect fills the row with the rounds at its distance. A ratio requires that
 // the contender to which it refers was at that distance too.

@@ -23,6 +23,7 @@ var headline = map[harness.Kind]string{
 	harness.Conns:      harness.RSS,
 	harness.ConnsBusy:  harness.ReqPerS,
 	harness.ConnsHome:  harness.RSS,
+	harness.ConnsRead:  harness.CPUPerS,
 	harness.Setup:      harness.P50,
 	harness.SetupFirst: harness.P50,
 	harness.Burst:      harness.P50,
