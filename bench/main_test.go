@@ -70,7 +70,7 @@ func TestRunComparesWithAnEarlierReport(t *testing.T) {
 	require.NoError(t, again.main(&printed, io.Discard))
 	markdown, err = os.ReadFile(filepath.Join(again.dir, markdownFile))
 	require.NoError(t, err)
-	require.Regexp(t, `rtt/64B .*sdp-iwarp .*≤ 1.15 × tcp .* met`, string(markdown))
+	require.Regexp(t, "`sdp-iwarp` \\| rtt/64B \\| p50 \\| all \\| ≤ 1.15 × tcp .* met", string(markdown))
 	require.Regexp(t, `\d+ of \d+ rows have changed`, printed.String())
 	profile, err := os.Stat(filepath.Join(again.profiles, "sdp-iwarp-rtt-64B-server.prof"))
 	require.NoError(t, err)

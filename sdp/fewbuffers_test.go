@@ -13,6 +13,7 @@ import (
 // TestPeerWithFewBuffers: a stream flows to a peer that has as few buffers as a Hello may announce,
 // and grants credit as docs/protocol.md says and no sooner.
 func TestPeerWithFewBuffers(t *testing.T) {
+	t.Setenv(thresholdVariable, "-1") // everything is in messages
 	const messages = 200
 	ln, err := engineListen()
 	require.NoError(t, err)
