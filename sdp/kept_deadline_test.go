@@ -26,6 +26,7 @@ func TestServerKeepsDeadlines(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			client, c := rawPair(t)
+			defer client.Close() // the garbage collector must not do it
 			_, err := io.WriteString(client, "0123456789")
 			require.NoError(t, err)
 			require.NoError(t, c.SetDeadline(time.Now().Add(200*time.Millisecond)))

@@ -34,7 +34,12 @@ type Doorbell struct {
 	raw  syscall.RawConn
 	gone atomic.Bool
 
-	unread int // rings that may be unread in the socket; of the one who listens
+	// Of the one who listens:
+	unread   int  // rings that may be unread in the socket
+	parked   bool // it has been in the netpoller
+	announce func()
+	ready    func() bool
+	onRead   func(fd uintptr) bool // made once
 
 	mu       sync.Mutex
 	cond     sync.Cond // of mu
@@ -47,6 +52,7 @@ type Doorbell struct {
 func NewDoorbell(fd int) (*Doorbell, error) {
 	b := &Doorbell{file: os.NewFile(uintptr(fd), "doorbell")}
 	b.cond.L = &b.mu
+	b.onRead = b.heard
 	var err error
 	if b.raw, err = b.file.SyscallConn(); err == nil {
 		err = b.file.SetReadDeadline(time.Time{}) // the netpoller knows it
@@ -174,30 +180,33 @@ func (b *Doorbell) listen(announce func(), ready func() bool, deadline time.Time
 		b.file.SetReadDeadline(deadline)
 	}
 	b.mu.Unlock()
-	parked := false
-	err := b.raw.Read(func(fd uintptr) bool {
-		if parked {
-			b.mu.Lock()
-			b.cond.Broadcast() // the byte may be for another goroutine, too
-			b.mu.Unlock()
-			if ready() {
-				return true
-			}
-		}
-		if b.unread++; parked || b.unread > mostUnread {
-			b.empty(fd)
-			b.unread = 0
-		}
-		parked = true
-		announce()
-		return ready()
-	})
+	b.parked, b.announce, b.ready = false, announce, ready
+	err := b.raw.Read(b.onRead)
 	b.mu.Lock()
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		b.gone.Store(true)
 	}
 	b.listens = false
 	b.cond.Broadcast()
+}
+
+// heard is the callback of RawConn.Read.
+func (b *Doorbell) heard(fd uintptr) bool {
+	if b.parked {
+		b.mu.Lock()
+		b.cond.Broadcast() // the byte may be for another goroutine, too
+		b.mu.Unlock()
+		if b.ready() {
+			return true
+		}
+	}
+	if b.unread++; b.parked || b.unread > mostUnread {
+		b.empty(fd)
+		b.unread = 0
+	}
+	b.parked = true
+	b.announce()
+	return b.ready()
 }
 
 var past = time.Unix(1, 0)

@@ -424,6 +424,17 @@ func TestAllocsReadWrite(t *testing.T) {
 		a.Write(buf)
 		b.Read(buf)
 	}))
+	due, other := make(chan bool), make([]byte, 64)
+	defer close(due)
+	go func() {
+		for range due {
+			a.Write(other)
+		}
+	}()
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { // a Read that sleeps
+		due <- true
+		b.Read(buf)
+	}))
 }
 
 // die ends a connection as the end of its process does.

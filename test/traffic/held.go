@@ -39,6 +39,9 @@ func HeldNow() Held {
 	return h
 }
 
+// keptSegments is how many segments a process keeps of those that it made, and of those of its peers; see internal/shm.
+const keptSegments = 4
+
 // Excess describes what h holds more than before, allowing slack more bytes of memory. It
 // returns "" if there is nothing.
 func (h Held) Excess(before Held, slack int) string {
@@ -48,8 +51,8 @@ func (h Held) Excess(before Held, slack int) string {
 		now, was int
 	}{
 		{"goroutines", h.Goroutines, before.Goroutines},
-		{"descriptors", h.Descriptors, before.Descriptors},
-		{"areas", h.Areas, before.Areas},
+		{"descriptors", h.Descriptors, before.Descriptors + keptSegments},
+		{"areas", h.Areas, before.Areas + 2*keptSegments},
 		{"bytes of memory", h.Memory, before.Memory + slack},
 	} {
 		if v.now > v.was {
