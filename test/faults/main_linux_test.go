@@ -26,6 +26,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/gosdp/gosdp/internal/shm"
 	_ "github.com/gosdp/gosdp/rdma/verbs"
 	"github.com/gosdp/gosdp/sdp"
 	"github.com/gosdp/gosdp/test/traffic"
@@ -164,6 +165,9 @@ func runChild(role []string) {
 		case "reserve":
 			reserveHeap()
 			fmt.Println("reserved")
+		case "forget": // the segments that it keeps for its next connections
+			shm.Forget()
+			fmt.Println("forgotten")
 		case "pause":
 			w.paused.Store(true)
 		case "go":

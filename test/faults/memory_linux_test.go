@@ -65,6 +65,8 @@ func TestNoMappings(t *testing.T) {
 			for range 4 { // both allocate everything else that they need
 				require.True(t, eventually(moves))
 			}
+			k.command(t, "forget")
+			require.Equal(t, "forgotten", k.line(t))
 			limitAddressSpace(t, k, 0)
 			said := client.session(t, "shm")
 			unlimitAddressSpace(k)
