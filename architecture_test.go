@@ -92,7 +92,7 @@ var layers = []struct {
 	{"test/sim", allowed{tests: []string{"wire", "bcopy", "zcopy", "internal/session"}}},
 	{"test/traffic", allowed{}},
 	{"test/soak", allowed{imports: []string{"sdp", "test/traffic"}}},
-	{"test/faults", allowed{tests: []string{"internal/shm", "rdma/verbs", "sdp", "test/traffic"}}},
+	{"test/faults", allowed{tests: []string{"rdma/verbs", "sdp", "test/traffic"}}},
 	{"test/containers", allowed{tests: []string{"sdp"}}},
 	{"test/restart", allowed{tests: []string{"sdp"}}},
 	{"test/strangers", allowed{tests: []string{"sdp"}}},

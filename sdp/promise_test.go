@@ -382,7 +382,7 @@ func TestSmallMessagesWithoutBudget(t *testing.T) {
 		memory string
 		config *Config
 	}{
-		{"no budget", strconv.Itoa(2 * leastCharge), nil},
+		{"no budget", strconv.Itoa(4 * leastCharge), nil},
 		{"a small read buffer", "1G", &Config{ReadBuffer: 4096}},
 	} {
 		t.Run(v.name, func(t *testing.T) {

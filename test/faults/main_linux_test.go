@@ -26,7 +26,6 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/gosdp/gosdp/internal/shm"
 	_ "github.com/gosdp/gosdp/rdma/verbs"
 	"github.com/gosdp/gosdp/sdp"
 	"github.com/gosdp/gosdp/test/traffic"
@@ -162,12 +161,6 @@ func runChild(role []string) {
 		switch command {
 		case "session":
 			fmt.Println(sessionOver(argument, role[2]))
-		case "reserve":
-			reserveHeap()
-			fmt.Println("reserved")
-		case "forget": // the segments that it keeps for its next connections
-			shm.Forget()
-			fmt.Println("forgotten")
 		case "pause":
 			w.paused.Store(true)
 		case "go":
@@ -180,15 +173,6 @@ func runChild(role []string) {
 		}
 	}
 	os.Exit(0)
-}
-
-// reserveHeap makes the heap so large that what follows does not need to map memory for it:
-// the runtime keeps the addresses that it has mapped.
-func reserveHeap() {
-	large := make([]byte, 32<<20)
-	runtime.KeepAlive(large)
-	large = nil
-	runtime.GC()
 }
 
 // accepting listens as the role says, prints the address, and serves connections until the

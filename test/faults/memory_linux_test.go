@@ -43,39 +43,6 @@ func setAddressSpace(k *child, bytes uint64) {
 	unix.Prlimit(k.cmd.Process.Pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil)
 }
 
-// TestNoMappings: one process cannot map the memory that a connection would move to. The connection stays on TCP. When
-// memory is available again, connections move as before.
-func TestNoMappings(t *testing.T) {
-	if raceEnabled {
-		t.Skip("missing: a build without the race detector, which maps memory itself, and ends the process if that fails")
-	}
-	for _, side := range []string{"client", "server"} {
-		t.Run(side, func(t *testing.T) {
-			// The stack of a new thread of the runtime must need less than is left.
-			environment, smallStacks := []string{"GOMAXPROCS=1"}, []string{"sh", "-c", `ulimit -s 256; exec "$0"`}
-			server := start(t, "serve shm 127.0.0.1:0", environment, smallStacks...)
-			client := start(t, "work shm "+server.first+" 0", environment, smallStacks...)
-			k := client
-			if side == "server" {
-				k = server
-			}
-			k.command(t, "reserve")
-			require.Equal(t, "reserved", k.line(t))
-			moves := func() bool { return client.session(t, "shm") == "shm" }
-			for range 4 { // both allocate everything else that they need
-				require.True(t, eventually(moves))
-			}
-			k.command(t, "forget")
-			require.Equal(t, "forgotten", k.line(t))
-			limitAddressSpace(t, k, 0)
-			said := client.session(t, "shm")
-			unlimitAddressSpace(k)
-			assert.Equal(t, "tcp", said)
-			assert.True(t, eventually(moves))
-		})
-	}
-}
-
 // outOfMemory matches the errors of a process that ended because memory was exhausted:
 // those of the runtime, about its heap or a thread, and those of the race detector. Go
 // 1.26's garbage collector does not check whether it got memory for a queue.
