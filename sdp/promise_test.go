@@ -148,6 +148,7 @@ func TestBudgetBoundsWhatIsUnread(t *testing.T) {
 
 // TestBothWriteWithoutBudget get as far as the least that each has, and on when they read.
 func TestBothWriteWithoutBudget(t *testing.T) {
+	nothingPromised(t)
 	t.Setenv(thresholdVariable, "-1")
 	t.Setenv(memoryVariable, strconv.Itoa(4*leastCharge))
 	total := 1 << 20
@@ -386,6 +387,7 @@ func TestSmallMessagesWithoutBudget(t *testing.T) {
 		{"a small read buffer", "1G", &Config{ReadBuffer: 4096}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
+			nothingPromised(t)
 			t.Setenv(memoryVariable, v.memory)
 			clients, servers := pairs(t, 1, v.config)
 			var ends sync.WaitGroup
