@@ -143,3 +143,6 @@ func (c *Conn) TryMeet() (met bool, err error) {
 	}
 	return c.linked.Load() != nil, err
 }
+
+// Met reports whether the connection has a segment.
+func (c *Conn) Met() bool { return c.linked.Load() != nil }
