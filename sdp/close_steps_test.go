@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -187,7 +186,7 @@ func TestCreditIsDueAfterTheEnd(t *testing.T) {
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.closer.finishLocked(c.qp.(rdma.Finisher))
+		c.closer.finishLocked()
 		return c.closer.finished
 	}, soon, time.Millisecond)
 

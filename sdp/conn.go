@@ -111,8 +111,8 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 		Peer:        s.peer,
 		Invalidates: qp.Limits().Invalidate,
 	})
-	if p, ok := qp.(rdma.BusyPoller); ok && s.busyPoll != 0 {
-		p.SetBusyPoll(s.busyPoll)
+	if s.busyPoll != 0 {
+		qp.SetBusyPoll(s.busyPoll)
 	}
 	if c.session.BufferSize() < recvSize {
 		c.promise.provide() // the device was prepared for larger ones

@@ -126,7 +126,7 @@ func (d *devices) usableHere(device wire.Device) error {
 // noteUnusable logs why a device cannot be used, once for each reason and minute. That the machine has no
 // RDMA hardware is no news, unless somebody has named the device.
 func (d *devices) noteUnusable(device rdma.Device, err error) {
-	if named, ok := device.(rdma.Named); ok && !d.listed && named.OnlyIfNamed(netip.Addr{}) != nil {
+	if !d.listed && device.OnlyIfNamed(netip.Addr{}) != nil {
 		return
 	}
 	events.Process.Log(d.tuning.logger, slog.LevelInfo, device.Name()+err.Error(),
@@ -141,10 +141,10 @@ func (d *devices) worthAt(device wire.Device, local netip.Addr) error {
 }
 
 func (d *devices) worth(device rdma.Device, local netip.Addr) error {
-	if named, ok := device.(rdma.Named); ok && !d.named {
-		return named.OnlyIfNamed(local)
+	if d.named {
+		return nil
 	}
-	return nil
+	return device.OnlyIfNamed(local)
 }
 
 // mayAsk reports whether the host at remote may be asked from local if it speaks SDP: that is

@@ -6,7 +6,6 @@ import (
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/ticker"
-	"github.com/gosdp/gosdp/rdma"
 )
 
 const (
@@ -183,19 +182,16 @@ func (m *monitor) visit(c *conn) {
 	if idle.ticks >= restTicks && (!c.out.starved || idle.ticks >= idleTicks) {
 		idle.ticks += m.restLocked(c, restPause) - 1
 	}
-	shrinker, _ := c.qp.(rdma.Shrinker)
+	shrinksLater := idle.ticks < idleTicks && c.qp.Limits().Shrinks
 	if idle.ticks >= idleTicks {
 		c.session.Idle()
 		c.out.checkDueLocked()
-		if shrinker != nil {
-			shrinker.Shrink()
-			shrinker = nil
-		}
+		c.qp.Shrink()
 	}
 	if c.out.starved && c.sendErr == nil && c.session.Posted() <= stuckCredit {
 		return // the peer cannot send either, and the budget may have room for readAhead later
 	}
-	if !c.session.Grown() && shrinker == nil || c.sendErr != nil || idle.ticks >= 2*idleTicks {
+	if !c.session.Grown() && !shrinksLater || c.sendErr != nil || idle.ticks >= 2*idleTicks {
 		m.removeLocked(c)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
-	"github.com/gosdp/gosdp/rdma"
 )
 
 const (
@@ -85,7 +84,7 @@ func (l *lingerList) empty() <-chan struct{} {
 // lingerOn leaves the closed connection to the background. stepping must be set.
 func (k *closer) lingerOn() {
 	c := k.conn
-	_, asks := c.qp.(rdma.Finisher)
+	asks := c.qp.Limits().Finishes
 	if bubble.Inside() {
 		// Nothing may outlive the test. The kernel goes on sending what it has.
 		c.mu.Lock()

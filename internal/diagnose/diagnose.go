@@ -155,8 +155,5 @@ func (d *Device) probe() (unusable, onlyIfNamed error) {
 	if !ok {
 		return errors.New("not compiled into this program"), nil
 	}
-	if named, ok := device.(rdma.Named); ok {
-		onlyIfNamed = named.OnlyIfNamed(netip.Addr{})
-	}
-	return device.Probe(), onlyIfNamed
+	return device.Probe(), device.OnlyIfNamed(netip.Addr{})
 }

@@ -52,7 +52,7 @@ func (tx *sender) pendingLocked() bool {
 	return (tx.Err == nil || tx.terminating) && (len(tx.out) > 0 || len(tx.writes) > 0 || len(tx.responses) > 0)
 }
 
-// Settled reports whether the transport holds nothing in this process; see rdma.Settler. A
+// Settled reports whether the transport holds nothing in this process; see rdma.QueuePair. A
 // kernel's socket never does, once the queue pair is not Busy.
 func (q *QueuePair) Settled() bool { return q.t.settled() }
 
