@@ -109,6 +109,9 @@ type Limits struct {
 	// Elastic: ProvideReceive takes effect at once, even on buffers that are already posted,
 	// because the device finds the memory when a message arrives.
 	Elastic bool
+	// OverTCP: the TCP connection that the ends began with is the channel, so the options of its
+	// socket take effect on it.
+	OverTCP bool
 	// Finishes: Finish reports what Drain would wait for.
 	Finishes bool
 	// Shrinks: Shrink frees memory.

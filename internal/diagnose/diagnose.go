@@ -128,7 +128,7 @@ func inspectDevice(root, name string, listed []string, getenv func(string) strin
 	switch name {
 	case shm:
 		d.Needs = append(d.Needs, memoryNeeds(root, getenv)...)
-	case "verbs":
+	case wire.DeviceVerbs.String():
 		d.Needs = hardwareNeeds(root)
 	}
 	err, reason := d.probe()

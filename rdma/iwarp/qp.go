@@ -84,7 +84,10 @@ func (q *QueuePair) Limits() rdma.Limits {
 	if q.p.CRC {
 		b = crcBatch
 	}
-	return rdma.Limits{MaxMessage: bigChunk, SendBatch: b, IRD: q.p.IRD, ORD: q.p.ORD, Invalidate: true, Outlives: true, Elastic: true, Finishes: true}
+	return rdma.Limits{
+		MaxMessage: bigChunk, SendBatch: b, IRD: q.p.IRD, ORD: q.p.ORD,
+		Invalidate: true, Outlives: true, Elastic: true, OverTCP: true, Finishes: true,
+	}
 }
 
 // SetBusyPoll sets how long Wait polls before it parks; see rdma.QueuePair. It has no effect on
