@@ -1,11 +1,11 @@
 package iwarp
 
-import "github.com/gosdp/gosdp/rdma/internal/rnic"
+import "github.com/gosdp/gosdp/rdma/iwarp/internal/nic"
 
 // carrier is the queue pair as its SendQueue sees it.
 type carrier QueuePair
 
-var _ rnic.Carrier = (*carrier)(nil)
+var _ nic.Carrier = (*carrier)(nil)
 
 // Busy, WaitRoom, WakeRoom and Flush are those of rdma.QueuePair.
 func (q *QueuePair) Busy() bool      { return q.tx.Busy() }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
+	"github.com/gosdp/gosdp/rdma/iwarp/internal/nic"
 	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
@@ -30,8 +31,8 @@ type QueuePair struct {
 	tx         sender
 	rx         receiver
 	cq         completions
-	regions    rnic.Regions
-	reads      rnic.Reads[reading]
+	regions    nic.Regions
+	reads      nic.Reads[reading]
 	closing    atomic.Bool // Close or Abort was called
 	terminated atomic.Bool // a Terminate was sent, or is about to be
 	finished   bool        // Finish has ended this direction
