@@ -2,12 +2,12 @@ package sdp
 
 import (
 	"net"
-	"sync"
 	"sync/atomic"
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/dump"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
@@ -38,11 +38,11 @@ type conn struct {
 	dump   atomic.Pointer[dump.Stream] // beside qp, because each Read and Write loads both
 	device string
 
-	writeMu sync.Mutex
-	readMu  sync.Mutex
+	writeMu lockorder.Mutex[lockorder.ConnWrite]
+	readMu  lockorder.Mutex[lockorder.ConnRead]
 	out     sender
 
-	mu       sync.Mutex
+	mu       lockorder.Mutex[lockorder.ConnState]
 	session  session.Session
 	promise  promise
 	poll     poller

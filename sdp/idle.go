@@ -1,10 +1,10 @@
 package sdp
 
 import (
-	"sync"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/internal/ticker"
 )
 
@@ -24,12 +24,12 @@ const (
 var idleMonitor monitor
 
 type monitor struct {
-	mu     sync.Mutex      // taken after any conn.mu
-	conns  map[*conn]int64 // and the tick of the next visit
-	now    int64           // the tick at which run woke
-	next   int64           // the tick at which it will wake next, while it is awake
-	soon   bool            // run is awake, or wakes within a tick
-	ticker *ticker.Ticker  // nil if run does not run
+	mu     lockorder.Mutex[lockorder.IdleMonitor] // taken after any conn.mu
+	conns  map[*conn]int64                        // and the tick of the next visit
+	now    int64                                  // the tick at which run woke
+	next   int64                                  // the tick at which it will wake next, while it is awake
+	soon   bool                                   // run is awake, or wakes within a tick
+	ticker *ticker.Ticker                         // nil if run does not run
 }
 
 // idleState is what the monitor knows of a connection. Guarded by conn.mu.

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/dump"
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -39,8 +39,8 @@ type record struct {
 var openConns connTable
 
 type connTable struct {
-	mu       sync.Mutex // taken before the locks of connections
-	first    *record    // of those that are open or closing
+	mu       lockorder.Mutex[lockorder.OpenConns] // taken before the locks of connections
+	first    *record                              // of those that are open or closing
 	n        int
 	opened   uint64
 	closed   Traffic      // the sum over those that were closed

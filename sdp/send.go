@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -19,7 +20,7 @@ import (
 // due.
 type sender struct {
 	conn *conn
-	mu   sync.Mutex
+	mu   lockorder.Mutex[lockorder.ConnSend]
 	due  atomic.Bool // control messages may be due
 
 	starved bool  // a Write waits for the peer to grant credit. Guarded by conn.mu

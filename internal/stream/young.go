@@ -4,9 +4,9 @@ package stream
 
 import (
 	"math"
-	"sync"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/internal/ticker"
 )
 
@@ -24,7 +24,7 @@ const (
 )
 
 type nursery struct {
-	mu     sync.Mutex
+	mu     lockorder.Mutex[lockorder.StreamYoung]
 	conns  []child        // that are to come
 	ticker *ticker.Ticker // nil: run does not run
 	idle   bool           // run waits for conns

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp/internal/nic"
 	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
@@ -37,11 +38,11 @@ const pollReads = 64
 // mu, except for the atomic fields.
 type receiver struct {
 	q          *QueuePair
-	mu         sync.Mutex // held by Poll and Wait until they return
-	cur        *nic.Chunk // nil: none
-	head, tail int        // of the bytes in cur that are not parsed yet
-	big        bool       // the next chunk should be a big one
-	small      int        // reads in a row that would have fitted a small chunk
+	mu         lockorder.Mutex[lockorder.DeviceRead] // held by Poll and Wait until they return
+	cur        *nic.Chunk                            // nil: none
+	head, tail int                                   // of the bytes in cur that are not parsed yet
+	big        bool                                  // the next chunk should be a big one
+	small      int                                   // reads in a row that would have fitted a small chunk
 
 	place   placement
 	asm     *nic.Chunk // a Send of several segments, as far as it has arrived
