@@ -20,8 +20,8 @@ import (
 // message from the peer passes through poll.go, messages.go and promise.go (credit) to a Read
 // in read.go or direct_read.go. close.go and linger.go end the connection.
 //
-// The locks, from the outermost to the innermost. Each may be taken without the ones before
-// it:
+// The locks, from the outermost to the innermost, as package lockorder checks. Each may be taken
+// without the ones before it:
 //
 //   - writeMu and readMu serialise Writes and Reads, each for the whole call, so that the
 //     bytes of two calls do not mix.

@@ -1,4 +1,4 @@
-//go:build lockorder
+//go:build lockorder && (amd64 || arm64)
 
 package lockorder
 

@@ -1,13 +1,11 @@
-//go:build lockorder
+//go:build lockorder && (amd64 || arm64)
 
 package lockorder
 
 import (
-	"bytes"
 	"fmt"
 	"reflect"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 )
@@ -17,11 +15,10 @@ var locks = newRecord(order)
 
 // record has the locks that goroutines hold, and the orders in which they took them.
 type record struct {
-	mu    sync.Mutex
-	held  map[int][]hold // by goroutine; the first one taken comes first
-	free  [][]hold       // empty slices, so that the steady state allocates nothing
-	seen  map[pair]evidence
-	stack [64]byte // for the goroutine's number
+	mu   sync.Mutex
+	held map[uintptr][]hold // by goroutine; the first one taken comes first
+	free [][]hold           // empty slices, so that the steady state allocates nothing
+	seen map[pair]evidence
 }
 
 // hold is a lock that a goroutine holds or waits for.
@@ -41,10 +38,10 @@ type evidence struct {
 }
 
 // place is where a lock was taken: the innermost calls.
-type place [12]uintptr
+type place [8]uintptr
 
 func newRecord(order [][]any) *record {
-	r := &record{held: make(map[int][]hold), seen: make(map[pair]evidence)}
+	r := &record{held: make(map[uintptr][]hold), seen: make(map[pair]evidence)}
 	for _, line := range order {
 		for i := range line[1:] {
 			r.seen[pair{reflect.TypeOf(line[i]), reflect.TypeOf(line[i+1])}] = evidence{documented: true}
@@ -66,7 +63,7 @@ func (r *record) take(class reflect.Type, lock *sync.Mutex, mayWait bool) {
 func (r *record) add(h hold, mayWait bool) (violation string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	id := r.goroutine()
+	id := goroutine()
 	holds, ok := r.held[id]
 	if n := len(r.free); !ok && n > 0 {
 		holds, r.free = r.free[n-1], r.free[:n-1]
@@ -123,7 +120,7 @@ func (r *record) path(from, to reflect.Type, visited map[reflect.Type]bool) []pa
 func (r *record) release(lock *sync.Mutex) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.remove(r.goroutine(), lock) {
+	if r.remove(goroutine(), lock) {
 		return
 	}
 	for id := range r.held {
@@ -134,7 +131,7 @@ func (r *record) release(lock *sync.Mutex) {
 }
 
 // remove takes a lock from those that a goroutine holds.
-func (r *record) remove(id int, lock *sync.Mutex) bool {
+func (r *record) remove(id uintptr, lock *sync.Mutex) bool {
 	holds := r.held[id]
 	for i := len(holds) - 1; i >= 0; i-- {
 		if holds[i].lock != lock {
@@ -148,17 +145,6 @@ func (r *record) remove(id int, lock *sync.Mutex) bool {
 		return true
 	}
 	return false
-}
-
-// goroutine returns the number of the calling goroutine, which only its stack trace has.
-func (r *record) goroutine() int {
-	text := r.stack[:runtime.Stack(r.stack[:], false)]
-	number, _, _ := bytes.Cut(bytes.TrimPrefix(text, []byte("goroutine ")), []byte(" "))
-	n, err := strconv.Atoi(string(number))
-	if err != nil {
-		panic("lockorder: " + err.Error())
-	}
-	return n
 }
 
 func (r *record) describe(p pair, e evidence) string {

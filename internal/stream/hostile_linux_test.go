@@ -39,8 +39,12 @@ func TestViolationEndsAWrite(t *testing.T) {
 	}
 	l.violated(errors.New("impossible position"))
 	require.ErrorIs(t, <-written, unix.ECONNRESET)
-	_, err := a.Read(make([]byte, 1))
-	assert.ErrorIs(t, err, unix.ECONNRESET)
+	read := make(chan error)
+	go func() {
+		_, err := a.Read(make([]byte, 1))
+		read <- err
+	}()
+	assert.ErrorIs(t, <-read, unix.ECONNRESET)
 	assert.EqualError(t, a.Violation(), "impossible position")
 }
 
