@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -550,4 +551,36 @@ func TestUserTimeout(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFileWaitsForAVisit: a visit that brings the last direction home lets the peer unmap its part before it has noted
+// where the direction is.
+func TestFileWaitsForAVisit(t *testing.T) {
+	a, b := linkedPair(t)
+	move(t, a, b)
+	l := a.linked.Load()
+	a.rmu.Lock()
+	a.wmu.Lock()
+	l.visiting.Add(1)
+	b.linked.Load().bell.Close()
+	filed := make(chan error, 1)
+	go func() {
+		f, err := a.File()
+		if err == nil {
+			err = f.Close()
+		}
+		filed <- err
+	}()
+	select {
+	case err := <-filed:
+		assert.Fail(t, "File has not waited", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	l.bring(&l.reader.half)
+	l.bring(&l.writer.half)
+	a.rmu.Unlock()
+	a.wmu.Unlock()
+	l.visiting.Add(-1)
+	require.NoError(t, <-filed)
+	assert.Equal(t, "tcp", a.Device())
 }
