@@ -584,3 +584,27 @@ func TestFileWaitsForAVisit(t *testing.T) {
 	require.NoError(t, <-filed)
 	assert.Equal(t, "tcp", a.Device())
 }
+
+// TestVisitFindsTheReset when it sends what the peer has left in the ring: the kernel tells it once, and the program's next
+// call must see it.
+func TestVisitFindsTheReset(t *testing.T) {
+	for name, next := range map[string]func(c *Conn) error{
+		"Read":  func(c *Conn) error { _, err := c.Read(make([]byte, 1)); return err },
+		"Write": func(c *Conn) error { _, err := c.Write([]byte("y")); return err },
+	} {
+		a, b := linkedPair(t)
+		move(t, a, b)
+		_, err := a.Write([]byte("x"))
+		require.NoError(t, err)
+		b.Leave()
+		require.Equal(t, inRing, a.linked.Load().writer.at())
+		require.NoError(t, b.Close()) // with an unread byte
+		a.Visit()
+		require.Equal(t, home, a.linked.Load().writer.at())
+		require.ErrorIs(t, next(a), unix.ECONNRESET, name)
+		_, err = a.Read(make([]byte, 1))
+		assert.Equal(t, io.EOF, err, name)
+		_, err = a.Write([]byte("z"))
+		assert.ErrorIs(t, err, unix.EPIPE, name)
+	}
+}
