@@ -75,7 +75,7 @@ func TestShortageOfDescriptors(t *testing.T) {
 		}()
 		old := silent()
 		defer old.Close()
-		time.Sleep(defaultTimes.silent)
+		time.Sleep(defaultLimits.silent)
 		young := silent()
 		defer young.Close()
 		f.next <- syscall.EMFILE
@@ -172,10 +172,10 @@ func TestCloseEndsAPause(t *testing.T) {
 }
 
 // TestTalkersAreKept has clients that have sent their Request, and then nothing, in all
-// places: accepting stops. After a time that no honest client takes, one is closed.
+// slots: accepting stops. After a time that no honest client takes, one is closed.
 func TestTalkersAreKept(t *testing.T) {
 	const patience = 50 * time.Millisecond
-	l := listenFor(t, testConfig(), 2, after(func(t *times) { t.patience = patience }))
+	l := listenFor(t, testConfig(), 2, after(func(t *limits) { t.patience = patience }))
 	start := time.Now()
 	var talking []*net.TCPConn
 	for range 2 {
@@ -190,14 +190,14 @@ func TestTalkersAreKept(t *testing.T) {
 }
 
 // TestGoodClientInAFlood: clients that are silent, begin the key, close after a part of it, or do not decide
-// have all the places several times over. Each gives its place to the next one, and a good client is answered.
+// have all the slots several times over. Each gives its slot to the next one, and a good client is answered.
 func TestGoodClientInAFlood(t *testing.T) {
 	whole := handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())
 	for _, sdpOnly := range []bool{false, true} {
 		t.Run(fmt.Sprintf("sdpOnly %t", sdpOnly), func(t *testing.T) {
 			cfg := testConfig()
 			cfg.SDPOnly = sdpOnly
-			l := listenFor(t, cfg, 4, after(func(t *times) { t.silent, t.patience = time.Millisecond, 2*time.Millisecond }))
+			l := listenFor(t, cfg, 4, after(func(t *limits) { t.silent, t.patience = time.Millisecond, 2*time.Millisecond }))
 			for i := range 24 {
 				c := dial(t, l, []string{"", "M", "MPA ID Req", whole}[i%4])
 				if i%4 == 2 {
