@@ -193,21 +193,21 @@ func (l *Listener) giveWayLocked() {
 	heard := true
 	for _, a := range l.queue {
 		p := a.Progress()
-		if a.up != nil || !p.Started {
-			continue // has no slot, or is about to leave it
+		if a.up != nil || p.State == handshake.Accepted {
+			continue // has no slot
 		}
-		if p.Leaving {
+		if p.State.Ending() {
 			return // its slot is about to be free
 		}
 		keep := l.limits.silent
-		if p.Heard {
+		if p.State.Heard() {
 			keep = l.limits.patience
 		}
 		if time.Since(p.Since) < keep {
 			continue
 		}
-		if victim == nil || heard && !p.Heard {
-			victim, heard = a, p.Heard
+		if victim == nil || heard && !p.State.Heard() {
+			victim, heard = a, p.State.Heard()
 		}
 	}
 	if victim != nil {

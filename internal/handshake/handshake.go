@@ -8,6 +8,21 @@
 //	client_channel.go                 server_channel.go: the channel of another device
 //	client.go, client_channel.go      decision.go: the client's decision
 //
+// The states of the server's half (state.go):
+//
+//	Accepted ──Plain: plain TCP──▶ Ended
+//	    │ Run
+//	    ▼
+//	Securing ──▶ Waiting ──key of a Request──▶ Reading ──Request──▶ Agreeing ──Reply──▶ Deciding
+//	                │                             ▲
+//	             GiveWay                          │
+//	                ▼                             │
+//	            Yielding ─────────────────────────┘
+//
+// GiveWay leads from Securing, Reading, Agreeing and Deciding to Leaving. Run leads from all of them to Ended when it
+// returns: the client is plain TCP, has met this end or has decided, or there was an error. What a client
+// does after a failure is the table at Client.Next.
+//
 // What both share is here and in host.go. peek.go tells a client of SDP from one of plain
 // TCP, and peers.go remembers which other hosts speak plain TCP. docs/setup.md describes
 // the steps, and docs/protocol.md the bytes.
