@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/timing"
 )
-
-// slotCheck is how often a new connection looks for a handshake that must give way.
-const slotCheck = time.Millisecond
 
 // arrival is an accepted connection until Accept returns it.
 type arrival struct {
@@ -135,7 +133,7 @@ func (l *Listener) takeSlot() bool {
 		return true
 	default:
 	}
-	tick := time.NewTicker(slotCheck)
+	tick := time.NewTicker(timing.SlotCheck)
 	defer tick.Stop()
 	for {
 		select {

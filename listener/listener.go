@@ -27,35 +27,21 @@ import (
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/timing"
 )
 
-const (
-	// maxSlots limits the handshakes that run at the same time.
-	maxSlots = 1024
-	// orderPause is how long after a wait in vain no connection waits.
-	orderPause = 100 * time.Millisecond
-)
+// maxSlots limits the handshakes that run at the same time.
+const maxSlots = 1024
 
-// limits are a Listener's time limits, which are variables for tests alone.
-type limits struct {
-	// order is how long a connection waits for an earlier one that is in its handshake, so that Accept
-	// keeps the order of arrival.
-	order time.Duration
-	// If others need its slot, a handshake keeps it for silent until the client has sent a Request, and
-	// for patience after that. The first is enough for bytes in flight, and the second for an honest
-	// client of a machine that 3,000 others dial.
-	silent, patience time.Duration
-	// acceptGrace is how long connections that are set up wait for an Accept after Close, and closeGrace
-	// how long handshakes may still take.
-	acceptGrace, closeGrace time.Duration
-}
+// limits are a Listener's time limits (package timing), which are variables for tests alone.
+type limits struct{ order, silent, patience, acceptGrace, closeGrace time.Duration }
 
 var defaultLimits = limits{
-	order:       2 * time.Millisecond,
-	silent:      100 * time.Millisecond,
-	patience:    2 * time.Second,
-	acceptGrace: 200 * time.Millisecond,
-	closeGrace:  time.Second,
+	order:       timing.Order,
+	silent:      timing.Silent,
+	patience:    timing.Patience,
+	acceptGrace: timing.AcceptGrace,
+	closeGrace:  timing.CloseGrace,
 }
 
 // Listener accepts connections of SDP and of plain TCP. Its methods are safe for concurrent
@@ -183,7 +169,7 @@ func (l *Listener) nextLocked() *arrival {
 		case a.up != nil:
 			return a
 		}
-		if time.Since(l.vain) < orderPause {
+		if time.Since(l.vain) < timing.OrderPause {
 			continue
 		}
 		if wait := l.limits.order - time.Since(a.accepted); wait > 0 {

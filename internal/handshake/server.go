@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
+	"github.com/gosdp/gosdp/internal/timing"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -182,13 +183,6 @@ func (h *Incoming) run() (*Connection, error) {
 	return up, nil
 }
 
-// While a server waits for a client that it can meet, it tries after meetFirst, and then at intervals
-// that double up to meetMost.
-const (
-	meetFirst = 20 * time.Microsecond
-	meetMost  = 5 * time.Millisecond
-)
-
 // look waits until the client's first bytes show what it speaks, the client has met this end, or the
 // time is over. It returns an error if the client could only meet this end, and cannot.
 func (h *Incoming) look() (v verdict, met net.Conn, err error) {
@@ -196,7 +190,7 @@ func (h *Incoming) look() (v verdict, met net.Conn, err error) {
 		h.meeting = h.cfg.Meet(h.conn)
 	}
 	try := h.meeting != nil
-	for wait := meetFirst; ; wait = min(2*wait, meetMost) {
+	for wait := timing.MeetFirst; ; wait = min(2*wait, timing.MeetMost) {
 		late, until := h.first.Err() != nil, h.first
 		if try {
 			until = expired
