@@ -158,9 +158,9 @@ func (l *Listener) conclude(a *arrival, up *handshake.Connection, err error) {
 		l.logger.Debug("sdp: handshake failed", "client", a.conn.RemoteAddr(), "error", err)
 	}
 	l.mu.Lock()
-	late := l.state == ended
+	gone := l.state == ended
 	switch {
-	case late:
+	case gone:
 	case up == nil:
 		l.leaveLocked(a)
 	default:
@@ -173,7 +173,7 @@ func (l *Listener) conclude(a *arrival, up *handshake.Connection, err error) {
 	l.drainedLocked()
 	l.changed.Broadcast()
 	l.mu.Unlock()
-	if late && up != nil {
+	if gone && up != nil {
 		up.Discard()
 	}
 }

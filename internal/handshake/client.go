@@ -159,7 +159,7 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 		return nil, err
 	}
 	promised := local
-	local, peer = settle(local, peer)
+	local, peer = negotiate(local, peer)
 	up := &Connection{Conn: conn, Device: choice.Device.String(), Local: local, Peer: peer, Promised: promised}
 	conn.SetDeadline(time.Time{}) // the queue pair sets its own
 	qp, err := asked.QueuePair()

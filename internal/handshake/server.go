@@ -309,7 +309,7 @@ func (h *Incoming) reject(request *iwarp.Request) (*Connection, error) {
 // accept replies with the choice. The TCP connection becomes iwarp's channel whatever the
 // choice is, because the client's decision comes over it.
 func (h *Incoming) accept(request *iwarp.Request, hello wire.Hello) (*Connection, error) {
-	local, peer := settle(h.ours, hello)
+	local, peer := negotiate(h.ours, hello)
 	private, err := h.choice().Append(nil)
 	if err != nil {
 		return nil, err

@@ -120,7 +120,7 @@ func (h *Incoming) answer(private []byte) (reply []byte, ord int, err error) {
 		return nil, 0, err
 	}
 	d, _ := dialler(h.device)
-	h.local, h.peer = settle(starts(d, h.ours), hello)
+	h.local, h.peer = negotiate(startHello(d, h.ours), hello)
 	return h.local.AppendHelloAck(nil), int(h.local.ORD), nil
 }
 

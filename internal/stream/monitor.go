@@ -151,7 +151,7 @@ func (c *Conn) visited(k *watched, now int64) bool {
 		c.learnLong()
 	}
 	if c.meeting != nil && c.meets == 0 && idle > int64(timing.MeetTime) {
-		c.over(c.nobodyLocked())
+		c.meetingFailed(c.nobodyLocked())
 		c.next.Store(c.score() + 1)
 	}
 	c.stepMu.Unlock()

@@ -126,13 +126,13 @@ func (t *Trigger) patience(score uint64) uint64 {
 	return min(4, 1+(score-t.begun)/2)
 }
 
-// Met tells that a meeting has begun.
-func (t *Trigger) Met(score uint64, now time.Duration) {
+// Begin tells that a meeting has begun.
+func (t *Trigger) Begin(score uint64, now time.Duration) {
 	t.meeting, t.since, t.begun = true, now, score
 }
 
-// Over tells that the meeting has ended, and whether it has brought the ends together.
-func (t *Trigger) Over(together bool) {
+// End tells that the meeting has ended, and whether it has brought the ends together.
+func (t *Trigger) End(together bool) {
 	t.meeting = false
 	if together {
 		t.vain = 0
