@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
 )
 
@@ -217,4 +219,38 @@ func awaitUnderway(t *testing.T, l *Listener, n int) {
 		defer l.mu.Unlock()
 		return len(underway(l)) == n
 	}, time.Minute, time.Millisecond)
+}
+
+// TestOneGivesWayAtATime: while a handshake is about to free its slot, no other client is reset.
+func TestOneGivesWayAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig()
+		cfg.SDPOnly = true // or nothing is read from a pipe
+		l := prepare(newFake(), cfg, 2)
+		silent := func(ctx context.Context) *arrival {
+			server, client := net.Pipe()
+			t.Cleanup(func() { client.Close() })
+			a := &arrival{Incoming: l.server.Accepted(server), conn: server, accepted: time.Now(), slot: true}
+			l.slots <- struct{}{}
+			l.queue = append(l.queue, a)
+			l.workers.Go(func() { a.Run(ctx) })
+			synctest.Wait()
+			return a
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		waits, ending := silent(t.Context()), silent(ctx)
+		cancel()
+		synctest.Wait()
+		time.Sleep(l.limits.silent)
+		require.Equal(t, handshake.Ended, ending.Progress().State)
+		l.giveWay()
+		assert.Equal(t, handshake.Waiting, waits.Progress().State)
+
+		l.conclude(ending, nil, nil)
+		l.giveWay()
+		synctest.Wait()
+		assert.Equal(t, handshake.Ended, waits.Progress().State)
+		l.conclude(waits, nil, nil)
+		l.workers.Wait()
+	})
 }
