@@ -16,8 +16,8 @@ const (
 	MeetTime = time.Second
 	// Refused is how long Conn.Meet continues after it has turned a process away, which need not have been the peer.
 	Refused = time.Second
-	// A young connection that was accepted looks for a dialler that says nothing: between YoungFirst and YoungLast after
-	// it was accepted, and then at intervals of YoungStep while a meeting lasts.
+	// A young connection that was accepted looks for a dialler that says nothing, for the first time after YoungFirst and
+	// for the last time after YoungLast. While a meeting lasts it takes a step every YoungStep.
 	YoungFirst = 10 * time.Millisecond
 	YoungLast  = time.Second
 	YoungStep  = time.Millisecond
@@ -27,7 +27,7 @@ const (
 const (
 	// Visit is the interval at which connections are visited that have a meeting or a segment.
 	Visit = 160 * time.Millisecond
-	// Idle is how long a connection carries nothing before it comes home.
+	// Idle is how long a connection may carry nothing before it comes home.
 	Idle = time.Second
 	// Home is how long Control waits for a connection to come home, and File how long File does: a peer that is only busy
 	// must not cost File the connection, and Control can do without.
@@ -35,7 +35,7 @@ const (
 	File = 10 * time.Second
 )
 
-// The client's half of a handshake. All but Decision and LastLook are defaults.
+// The client's half of a handshake. Reply, StepUp and PlainTTL are defaults of sdp.Config.
 const (
 	// Reply is how long a client waits for the server's Reply.
 	Reply = time.Second
@@ -60,7 +60,7 @@ const (
 
 // The server's half, and the listener.
 const (
-	// Handshake is how long a handshake may take, by default.
+	// Handshake is how long a handshake may take, unless sdp.Config or the environment says otherwise.
 	Handshake = 5 * time.Second
 	// Slice is how long a server waits for a channel at a time. If the process was stopped, the present slice is over when
 	// it continues, before the device has reported what arrived meanwhile.
