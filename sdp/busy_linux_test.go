@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/internal/timing"
 )
 
 // TestReplyTimeout: on network sdp a Dial waits for as long as it may, unless the program has said for how long.
@@ -20,8 +22,8 @@ func TestReplyTimeout(t *testing.T) {
 	}{
 		{"tcp", nil, time.Second},
 		{"tcp", &Config{ReplyTimeout: time.Minute}, time.Minute},
-		{"sdp", nil, demandTime},
-		{"sdp", new(Config), demandTime},
+		{"sdp", nil, timing.Demand},
+		{"sdp", new(Config), timing.Demand},
 		{"sdp", &Config{ReplyTimeout: time.Millisecond}, time.Millisecond},
 	} {
 		n, err := parseNetwork(v.network)

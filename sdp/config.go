@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/timing"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -116,9 +117,9 @@ func (c *Config) filled() Config {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&f.ReplyTimeout, time.Second},
-		{&f.StepUpTimeout, 500 * time.Millisecond},
-		{&f.PlainTTL, time.Minute},
+		{&f.ReplyTimeout, timing.Reply},
+		{&f.StepUpTimeout, timing.StepUp},
+		{&f.PlainTTL, timing.PlainTTL},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/budget"
+	"github.com/gosdp/gosdp/internal/timing"
 	"github.com/gosdp/gosdp/internal/units"
 )
 
@@ -157,7 +158,7 @@ func (c *Config) handshakeTimeout() (time.Duration, error) {
 	case c != nil && c.HandshakeTimeout != 0:
 		return c.HandshakeTimeout, nil
 	case !set:
-		return 5 * time.Second, nil
+		return timing.Handshake, nil
 	}
 	return limit, nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/gosdp/gosdp/internal/limits"
 	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/internal/stream"
+	"github.com/gosdp/gosdp/internal/timing"
 	"github.com/gosdp/gosdp/internal/trigger"
 	"golang.org/x/sys/unix"
 )
@@ -114,7 +115,7 @@ func relieve(ctx context.Context, err error) bool {
 	if before == 0 { // segments of earlier connections may be kept
 		return stream.LeaveAll(errDescriptors) > 0
 	}
-	for pause := time.Millisecond; pause < time.Second; pause *= 2 { // the peers' part may take them a visit
+	for pause := time.Millisecond; pause < timing.Home; pause *= 2 { // the peers' part may take them a visit
 		stream.LeaveAll(errDescriptors)
 		if stream.Sharing() < before {
 			return true

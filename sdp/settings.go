@@ -10,6 +10,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/timing"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -104,7 +105,7 @@ func (c *Config) settings(n network, asked bool) (settings, error) {
 		never:    never,
 	}
 	if n.only && (c == nil || c.ReplyTimeout == 0) {
-		set.ReplyTimeout = demandTime
+		set.ReplyTimeout = timing.Demand
 	}
 	if set.shm && (n.only || set.asks) { // a client that waits to be met sends nothing
 		met := set // of the connections that were met
@@ -112,10 +113,6 @@ func (c *Config) settings(n network, asked bool) (settings, error) {
 	}
 	return set, nil
 }
-
-// demandTime is how long a Dial that demands SDP and has no deadline waits for a peer that says nothing: about as long as
-// the kernel waits for an answer to connect.
-const demandTime = 2 * time.Minute
 
 // A meetError says why a peer was not met in shared memory.
 type meetError struct {

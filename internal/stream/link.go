@@ -15,6 +15,7 @@ import (
 	"github.com/gosdp/gosdp/internal/gate"
 	"github.com/gosdp/gosdp/internal/shm"
 	"github.com/gosdp/gosdp/internal/spin"
+	"github.com/gosdp/gosdp/internal/timing"
 )
 
 // place is where a direction is, as this end sees it.
@@ -85,6 +86,8 @@ type link struct {
 	bell *shm.Doorbell
 	refs atomic.Int32 // one for each direction that is not home, and one for each call that looks without a lock
 	seen atomic.Bool  // seeHome has been called
+
+	visiting atomic.Int32 // visits in progress
 
 	counted atomic.Bool
 	charged int // to the budget; guarded by wmu
@@ -244,7 +247,7 @@ func (l *link) leave() (left bool) {
 // seeHome looks after a link that leaves while the program's calls may wait on TCP, each for the other end to do its part.
 func (l *link) seeHome() {
 	if !l.seen.Swap(true) {
-		go l.comeHome(incoming|outgoing, within(homeTime))
+		go l.comeHome(incoming|outgoing, within(timing.Home))
 	}
 }
 
@@ -281,6 +284,8 @@ type tryLocker interface {
 
 // visit makes a direction leave, if no call uses its half. leave returns where it is then, and does not wait.
 func (l *link) visit(h *half, mu tryLocker, leave func(place) place) {
+	l.visiting.Add(1)
+	defer l.visiting.Add(-1)
 	if at, ok := h.borrow(); ok {
 		if at = leave(at); at != home {
 			at |= lent

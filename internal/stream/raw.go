@@ -6,17 +6,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
-)
 
-// For how long a call waits for the peer to bring a connection home. A peer that is only busy must not cost File the
-// connection; Control can do without.
-const (
-	homeTime = time.Second
-	fileTime = 10 * time.Second
+	"github.com/gosdp/gosdp/internal/timing"
 )
 
 var errAway = fmt.Errorf("connection has not come home from shared memory: %w", os.ErrDeadlineExceeded)
@@ -38,7 +34,13 @@ func (l *link) comeHome(dirs which, late func() time.Time) bool {
 	defer l.drop()
 	c := l.c
 	pending := func() bool { return !l.home(dirs) }
-	for l.leave(); pending() && !l.bell.Gone() && !c.is(closed); l.leave() {
+	for l.leave(); pending() && !c.is(closed); l.leave() {
+		if l.bell.Gone() {
+			for l.visiting.Load() > 0 { // one may be about to bring a direction home
+				runtime.Gosched()
+			}
+			return true
+		}
 		deadline := late()
 		if !deadline.IsZero() && !time.Now().Before(deadline) {
 			return false
@@ -82,7 +84,7 @@ func (c *Conn) lockAtHome(dir which, mu sync.Locker, deadline *atomic.Int64) err
 // answer, or the kernel is so short of memory that TCP does not take it.
 func (c *Conn) File() (*os.File, error) {
 	c.stay(errPinned)
-	if !c.linked.Load().comeHome(incoming|outgoing, within(fileTime)) {
+	if !c.linked.Load().comeHome(incoming|outgoing, within(timing.File)) {
 		return nil, c.fail("file", errAway)
 	}
 	return c.tcp.File()
@@ -108,7 +110,7 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 
 func (r *rawConn) Control(f func(fd uintptr)) error {
 	r.c.polled.suspect()
-	r.c.linked.Load().comeHome(incoming|outgoing, within(homeTime))
+	r.c.linked.Load().comeHome(incoming|outgoing, within(timing.Home))
 	return r.raw.Control(f)
 }
 
