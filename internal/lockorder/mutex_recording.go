@@ -15,8 +15,10 @@ type Mutex[C any] struct{ mu sync.Mutex }
 
 // Lock locks m. It panics if that is against the order of locks.
 func (m *Mutex[C]) Lock() {
-	locks.take(reflect.TypeFor[C](), &m.mu, true) // before it waits
+	h := newHold(reflect.TypeFor[C](), &m.mu)
+	locks.check(h)
 	m.mu.Lock()
+	locks.add(h)
 }
 
 // TryLock tries to lock m and reports whether it succeeded.
@@ -24,7 +26,7 @@ func (m *Mutex[C]) TryLock() bool {
 	if !m.mu.TryLock() {
 		return false
 	}
-	locks.take(reflect.TypeFor[C](), &m.mu, false)
+	locks.add(newHold(reflect.TypeFor[C](), &m.mu))
 	return true
 }
 

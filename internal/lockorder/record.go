@@ -21,7 +21,7 @@ type record struct {
 	seen map[pair]evidence
 }
 
-// hold is a lock that a goroutine holds or waits for.
+// hold is a lock that a goroutine holds.
 type hold struct {
 	class reflect.Type
 	lock  *sync.Mutex
@@ -50,17 +50,34 @@ func newRecord(order [][]any) *record {
 	return r
 }
 
-// take notes that the calling goroutine takes a lock. If it may wait, it must keep the order.
-func (r *record) take(class reflect.Type, lock *sync.Mutex, mayWait bool) {
+// newHold returns a hold for the caller of its caller.
+func newHold(class reflect.Type, lock *sync.Mutex) hold {
 	h := hold{class: class, lock: lock}
 	runtime.Callers(3, h.at[:])
-	if violation := r.add(h, mayWait); violation != "" {
+	return h
+}
+
+// check panics if the calling goroutine may not wait for a lock, because of those that it holds.
+func (r *record) check(h hold) {
+	if violation := r.violation(&h); violation != "" {
 		panic("lockorder: " + violation)
 	}
 }
 
-// add adds a hold of the calling goroutine, or returns which order it would break.
-func (r *record) add(h hold, mayWait bool) (violation string) {
+func (r *record) violation(h *hold) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	holds := r.held[goroutine()]
+	for i := range holds {
+		if violation := r.order(&holds[i], h); violation != "" {
+			return violation
+		}
+	}
+	return ""
+}
+
+// add notes that the calling goroutine has taken a lock.
+func (r *record) add(h hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id := goroutine()
@@ -68,16 +85,7 @@ func (r *record) add(h hold, mayWait bool) (violation string) {
 	if n := len(r.free); !ok && n > 0 {
 		holds, r.free = r.free[n-1], r.free[:n-1]
 	}
-	for i := range holds {
-		if !mayWait {
-			break
-		}
-		if violation := r.order(&holds[i], &h); violation != "" {
-			return violation
-		}
-	}
 	r.held[id] = append(holds, h)
-	return ""
 }
 
 // order notes that inner is taken while outer is held, or returns what is against that.

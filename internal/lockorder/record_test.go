@@ -36,7 +36,7 @@ func nested(outer, inner sync.Locker) func() {
 		outer.Lock()
 		defer outer.Unlock()
 		inner.Lock()
-		inner.Unlock()
+		defer inner.Unlock()
 	}
 }
 
