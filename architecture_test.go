@@ -36,6 +36,7 @@ var layers = []struct {
 	{"test/netns", allowed{}},
 	{"wire", allowed{tests: []string{"test/watchdog"}}},
 	{"rdma", allowed{}},
+	{"internal/netname", allowed{}},
 	{"internal/adopted", allowed{}},
 	{"internal/bubble", allowed{}},
 	{"internal/sysfile", allowed{}},
@@ -75,7 +76,7 @@ var layers = []struct {
 	{"sdp", allowed{
 		imports: []string{
 			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/fault", "internal/handshake", "internal/interrupt", "internal/limits",
-			"internal/meeting", "internal/rnics", "internal/rules", "internal/session", "internal/status", "internal/stream", "internal/sysfile", "internal/ticker", "internal/trigger", "internal/units", "rdma/iwarp", "bcopy", "listener",
+			"internal/meeting", "internal/netname", "internal/rnics", "internal/rules", "internal/session", "internal/status", "internal/stream", "internal/sysfile", "internal/ticker", "internal/trigger", "internal/units", "rdma/iwarp", "bcopy", "listener",
 		},
 		tests: []string{"rdma/iwarp/mpa", "rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
 	}},

@@ -8,6 +8,7 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/dump"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/netname"
 	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
@@ -65,7 +66,7 @@ type conn struct {
 
 	recorded record
 
-	network networkID   // for errors; it does not change, and is here because it takes no room
+	network netname.ID  // for errors; it does not change, and is here because it takes no room
 	told    atomic.Bool // a call has returned the reset
 
 	read, write *deadline // nil: it was never set
@@ -78,7 +79,7 @@ type conn struct {
 
 // setup is the result of the handshake.
 type setup struct {
-	network     networkID
+	network     netname.ID
 	device      string
 	dialled     bool              // by this end
 	decided     bool              // the client's decision was sent over the TCP connection: StepUp

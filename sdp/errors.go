@@ -4,6 +4,8 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"github.com/gosdp/gosdp/internal/netname"
 )
 
 var errClosed = net.ErrClosed
@@ -15,8 +17,8 @@ func (c *conn) opError(op string, err error) error {
 		return nil
 	}
 	err = systemError(op, err)
-	local, name := c.LocalAddr(), networkNames[c.network]
-	if c.network == unnamed {
+	local, name := c.LocalAddr(), c.network.String()
+	if c.network == netname.Unnamed {
 		name = local.Network()
 	}
 	return &net.OpError{Op: op, Net: name, Source: local, Addr: c.RemoteAddr(), Err: err}
@@ -71,12 +73,4 @@ func systemError(op string, err error) error {
 		return err
 	}
 	return os.NewSyscallError(call, inner)
-}
-
-// cause returns the error inside a *net.OpError, and any other error as it is.
-func cause(err error) error {
-	if op, ok := err.(*net.OpError); ok {
-		return op.Err
-	}
-	return err
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/netname"
 )
 
 // likeNet is the library or package net for the cases of TestSetupIsLikeNets.
@@ -134,7 +136,7 @@ func receive(c net.Conn, n int) string {
 	b := make([]byte, n)
 	n, err := io.ReadFull(c, b)
 	if err != nil {
-		return fmt.Sprintf("%q and then %v", b[:n], cause(err))
+		return fmt.Sprintf("%q and then %v", b[:n], netname.Cause(err))
 	}
 	return string(b)
 }

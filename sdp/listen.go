@@ -12,6 +12,7 @@ import (
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/netname"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/listener"
 )
@@ -123,7 +124,7 @@ func NewListener(ln net.Listener, config *Config) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.set.network = unnamed
+	l.set.network = netname.Unnamed
 	return l, nil
 }
 
@@ -173,7 +174,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			continue
 		}
 		if err != nil {
-			return nil, l.network.opError("accept", nil, l.Addr(), cause(err))
+			return nil, l.network.opError("accept", nil, l.Addr(), netname.Cause(err))
 		}
 		c, err := l.set.conn(up)
 		if err == nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/limits"
 	"github.com/gosdp/gosdp/internal/meeting"
+	"github.com/gosdp/gosdp/internal/netname"
 	"github.com/gosdp/gosdp/internal/stream"
 	"github.com/gosdp/gosdp/internal/trigger"
 	"golang.org/x/sys/unix"
@@ -33,7 +34,7 @@ type local struct {
 	stream.Conn
 	recorded record
 	dump     atomic.Pointer[dump.Stream]
-	network  networkID
+	network  netname.ID
 	ended    atomic.Bool // Close was called
 }
 
@@ -221,7 +222,7 @@ func (a *acceptee) Plain() net.Conn { return a.l.open(a.s, false) }
 
 // name gives an error, and one of this connection that it wraps, the name of the network that the program used.
 func (l *local) name(err error) error {
-	if l.network == unnamed {
+	if l.network == netname.Unnamed {
 		return err
 	}
 	for e := err; ; {
@@ -229,7 +230,7 @@ func (l *local) name(err error) error {
 		if !ok || e != err && op.Source != l.LocalAddr() {
 			return err
 		}
-		op.Net = networkNames[l.network]
+		op.Net = l.network.String()
 		e = op.Err
 	}
 }
@@ -247,7 +248,7 @@ func (l *local) Read(b []byte) (int, error) {
 //go:noinline
 func (l *local) hasRead(b []byte, err error) error {
 	if s := l.dump.Load(); s != nil {
-		dumpRead(s, b, cause(err))
+		dumpRead(s, b, netname.Cause(err))
 	}
 	return l.name(err)
 }

@@ -3,9 +3,9 @@ package sdp
 import (
 	"context"
 	"net"
-	"slices"
 	"strings"
 
+	"github.com/gosdp/gosdp/internal/netname"
 	"github.com/gosdp/gosdp/internal/rules"
 )
 
@@ -28,27 +28,12 @@ func parseNetwork(name string) (network, error) {
 	return network{}, net.UnknownNetworkError(name)
 }
 
-// networkID stands for the name that a program gave a network. It is a byte because every conn has
-// one.
-type networkID uint8
-
-// unnamed is the networkID of connections and listeners that the program has made without this
-// package.
-const unnamed networkID = 0
-
-var networkNames = [...]string{unnamed: "", "tcp", "tcp4", "tcp6", "unix", "sdp", "sdp4", "sdp6"}
-
-func (n network) id() networkID { return networkID(max(0, slices.Index(networkNames[:], n.name))) }
+func (n network) id() netname.ID { return netname.Of(n.name) }
 
 // opError returns err as package net does, as a *net.OpError, with the name that the program
 // gave the network. Addresses that are not known are nil.
 func (n network) opError(op string, source, addr net.Addr, err error) error {
-	if inner, ok := err.(*net.OpError); ok {
-		e := *inner
-		e.Op, e.Net = op, n.name
-		return &e
-	}
-	return &net.OpError{Op: op, Net: n.name, Source: source, Addr: addr, Err: err}
+	return netname.OpError(n.name, op, source, addr, err)
 }
 
 // contextError returns why ctx is done, as package net says it, and err if ctx is not done.

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/gosdp/gosdp/internal/netname"
 )
 
 // The options of an SDP connection. On iwarp the TCP connection carries everything. On verbs it
@@ -117,7 +119,7 @@ func option[T any](c *conn, set func(T) error) error {
 		return c.opError("set", fmt.Errorf("socket option not supported by %T: %w", c.tcp, errors.ErrUnsupported))
 	}
 	if err := set(t); err != nil {
-		return c.opError("set", cause(err))
+		return c.opError("set", netname.Cause(err))
 	}
 	return nil
 }

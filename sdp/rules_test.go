@@ -16,6 +16,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
+
+	"github.com/gosdp/gosdp/internal/netname"
 )
 
 // A rule of docs/protocol.md, or of the draft that it stands on, with an act of
@@ -235,7 +237,7 @@ func hostileMessages(t *testing.T) {
 				assert.ErrorContains(t, err, r.error)
 				assert.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 				_, again := c.Read(make([]byte, 1))
-				if isReset(cause(err)) {
+				if isReset(netname.Cause(err)) {
 					assert.Equal(t, io.EOF, again)
 				} else {
 					assert.Equal(t, err, again)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/netname"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -23,13 +24,13 @@ type settings struct {
 	asks     bool          // clients on network tcp may send a Request
 	meetTime time.Duration // how long a meeting may take, after which a Request is sent
 	policy   policy
-	network  networkID
+	network  netname.ID
 	never    PlainReason // PlainRule or PlainOff: no connection is this library's; 0: some may be
 }
 
 // standards are the settings of a nil Config for each network. A Dial makes them again if the environment has
 // changed, and each second, because devices may have come or gone: it would take a twentieth of the time of a dial.
-var standards [len(networkNames)]atomic.Pointer[standard]
+var standards [netname.Count]atomic.Pointer[standard]
 
 type standard struct {
 	settings

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"syscall"
+
+	"github.com/gosdp/gosdp/internal/netname"
 )
 
 // rawSDP is what SyscallConn returns for an SDP connection.
@@ -40,7 +42,7 @@ func (r *rawSDP) Control(f func(fd uintptr)) error {
 	case closed: // the descriptor may be open for a while
 		err = errClosed
 	case r.tcp != nil:
-		err = cause(r.tcp.Control(f))
+		err = netname.Cause(r.tcp.Control(f))
 	}
 	return localOnly(c.opError("raw-control", err))
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/netname"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -50,7 +51,7 @@ func (m *tcpMonitor) run(c *conn, notifier rdma.PeerLossNotifier) {
 		case !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
 			// Keepalive got no answer, or a router or the host itself reported that the
 			// peer is gone.
-			notifier.Lost(cause(err))
+			notifier.Lost(netname.Cause(err))
 		}
 		return
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/netname"
 )
 
 var errSettled = errors.New("SDP already negotiated by package net (program built with sdp go); use the connection as it is")
@@ -28,7 +29,7 @@ func Client(conn net.Conn, config *Config) (*Conn, error) {
 func ClientContext(ctx context.Context, conn net.Conn, config *Config) (*Conn, error) {
 	n := network{name: "sdp", tcp: "tcp", only: true}
 	set, err := config.settings(n, true)
-	set.network = unnamed
+	set.network = netname.Unnamed
 	if err == nil && adopted.Settled(conn) {
 		err = errSettled
 	}
@@ -72,7 +73,7 @@ func ServerContext(ctx context.Context, conn net.Conn, config *Config) (net.Conn
 	if _, tcp := conn.(*net.TCPConn); len(set.Devices) == 0 && !(set.shm && tcp) {
 		return conn, nil
 	}
-	set.network = unnamed
+	set.network = netname.Unnamed
 	met := set
 	set.Meet = met.meeting
 	var served net.Conn
