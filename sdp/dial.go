@@ -11,6 +11,7 @@ import (
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/rules"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // Dial connects to the address on the named network.
@@ -46,7 +47,7 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 }
 
 // dialContext is DialContext for the network and the address of e. It fills in what became of the connection.
-func (d *Dialer) dialContext(ctx context.Context, e *DialEvent) (net.Conn, error) {
+func (d *Dialer) dialContext(ctx context.Context, e *stats.Dial) (net.Conn, error) {
 	n, err := parseNetwork(e.Network)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: e.Network, Err: err}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/events"
 	"github.com/gosdp/gosdp/internal/rules"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // rulesFile is the file that SDP_CONFIG names, as far as it concerns this program.
@@ -143,12 +144,12 @@ func (e *demandedError) Error() string { return e.rule + " requires SDP: " + e.e
 func (e *demandedError) Unwrap() error { return e.err }
 
 // logDial writes to the log that the operator's file has configured.
-func (n network) logDial(e *DialEvent, c net.Conn, err error) {
+func (n network) logDial(e *stats.Dial, c net.Conn, err error) {
 	f := operator()
 	if f == nil || f.set == nil || f.set.Log.Line == 0 {
 		return
 	}
-	level, address, result := rules.LevelSummary, e.Address, "plain TCP: "+e.why()
+	level, address, result := rules.LevelSummary, e.Address, "plain TCP: "+e.Why()
 	switch {
 	case e.Device == "":
 	case e.Device != devicePlain:
@@ -176,7 +177,7 @@ func logStayed(c carrier) {
 	if f == nil || f.set == nil || !f.set.Log.Enabled(rules.LevelSummary) {
 		return
 	}
-	if why := stayed(c.stats()); why != "" {
+	if why := c.stats().Stayed(); why != "" {
 		f.write(rules.LevelSummary, fmt.Sprintf("close %v to %v: stayed on TCP: %s", c.LocalAddr(), c.RemoteAddr(), why))
 	}
 }

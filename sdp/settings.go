@@ -11,6 +11,7 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/netname"
+	"github.com/gosdp/gosdp/sdp/stats"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -25,7 +26,7 @@ type settings struct {
 	meetTime time.Duration // how long a meeting may take, after which a Request is sent
 	policy   policy
 	network  netname.ID
-	never    PlainReason // PlainRule or PlainOff: no connection is this library's; 0: some may be
+	never    stats.PlainReason // PlainRule or PlainOff: no connection is this library's; 0: some may be
 }
 
 // standards are the settings of a nil Config for each network. A Dial makes them again if the environment has
@@ -61,12 +62,12 @@ func (c *Config) shared(n network) (*settings, error) {
 func (c *Config) settings(n network, asked bool) (settings, error) {
 	dev, err := c.devices(asked)
 	c.noteRules()
-	never := PlainReason(0)
+	never := stats.PlainReason(0)
 	switch {
 	case n.plain:
-		dev.usable, dev.shm, never = nil, false, PlainRule
+		dev.usable, dev.shm, never = nil, false, stats.PlainRule
 	case dev.off:
-		never = PlainOff
+		never = stats.PlainOff
 	}
 	if err == nil && n.only && len(dev.usable) == 0 && !dev.shm {
 		err = n.demanded(dev.declined.Err())
@@ -188,7 +189,7 @@ func (s *settings) conn(up *handshake.Connection) (net.Conn, error) {
 func (s *settings) countPlain(up *handshake.Connection) {
 	reason := s.plainReason(up.Conn, nil)
 	if up.Refused {
-		reason = PlainSetupFailed
+		reason = stats.PlainSetupFailed
 	}
 	setups.plainAccepts[reason].Add(1)
 }
