@@ -9,6 +9,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -340,7 +341,7 @@ func (k *closer) conclude(reset bool) {
 	c.promise.end()
 	violation, err := c.violated, c.recvErr
 	c.mu.Unlock()
-	openConns.remove(c, violation, err)
+	observe.Ended(c, violation, err)
 	c.mu.Lock()
 	c.awaitWorkersLocked()
 	c.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -169,9 +170,7 @@ func TestClosedConnectionsAreForgotten(t *testing.T) {
 	defer cancel()
 	require.NoError(t, WaitClosed(short))
 	for _, end := range []*conn{c, s} {
-		openConns.mu.Lock()
-		assert.NotContains(t, openConns.listLocked(), end.record())
-		openConns.mu.Unlock()
+		assert.NotContains(t, observe.Open(), observe.Conn(end))
 	}
 	assert.Equal(t, before+1000, Stats().BcopySent.Bytes)
 }

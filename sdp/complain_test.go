@@ -2,19 +2,17 @@ package sdp
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"log/slog"
 	"os"
 	"regexp"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/observe"
 )
 
 // stderrOf returns what f writes to standard error. Nothing counts as having been said before.
@@ -25,11 +23,11 @@ func stderrOf(t *testing.T, f func()) string {
 	defer r.Close()
 	stderr := os.Stderr
 	os.Stderr = w
-	complaints.Clear()
+	observe.Complaints.Clear()
 	events.Process = events.Limiter{} // of what earlier tests have logged
 	defer func() {
 		os.Stderr = stderr
-		complaints.Clear()
+		observe.Complaints.Clear()
 	}()
 	f()
 	w.Close()
@@ -41,10 +39,8 @@ func stderrOf(t *testing.T, f func()) string {
 // TestVariablesInVain: a program without a Logger says once on standard error which variables have no effect,
 // and why. One with a Logger logs it.
 func TestVariablesInVain(t *testing.T) {
-	serve, begin, names := serveStatusOnce, dumpOnce, unknown
-	defer func() { serveStatusOnce, dumpOnce, unknown = serve, begin, names }()
-	serveStatusOnce = func() error { return errors.New("no directory") }
-	dumpOnce = func() error { return errors.New("the file exists") }
+	names := unknown
+	defer func() { unknown = names }()
 	unknown = func() []string { return unknownIn([]string{"SDP_DEVICE=tcp", "SDP_MEMORY=1M", "HOME=/"}) }
 	var text bytes.Buffer
 	said := stderrOf(t, func() {
@@ -53,16 +49,8 @@ func TestVariablesInVain(t *testing.T) {
 			require.NoError(t, err)
 		}
 	})
-	assert.Equal(t, "sdp: environment variable ignored: SDP_DEVICE: unknown name\n"+
-		"sdp: status socket not served: SDP_STATUS: no directory\n"+
-		"sdp: dump not started: SDP_DUMP: the file exists\n", said)
-	for _, line := range []string{
-		`msg="sdp: environment variable ignored" variable=SDP_DEVICE error="unknown name"`,
-		`msg="sdp: status socket not served" variable=SDP_STATUS error="no directory"`,
-		`msg="sdp: dump not started" variable=SDP_DUMP error="the file exists"`,
-	} {
-		assert.Contains(t, text.String(), line)
-	}
+	assert.Equal(t, "sdp: environment variable ignored: SDP_DEVICE: unknown name\n", said)
+	assert.Contains(t, text.String(), `msg="sdp: environment variable ignored" variable=SDP_DEVICE error="unknown name"`)
 }
 
 // TestUnknownVariables are names of the library's form that it does not have.
@@ -80,16 +68,6 @@ func TestUnknownVariables(t *testing.T) {
 		"SDP_SERVICE_HOST=10.0.0.1", "SDP_SERVICE_PORT=7000", "SDP_PORT_7000_TCP=tcp://10.0.0.1:7000", // Kubernetes
 	}))
 	assert.Equal(t, []string{"SDP_DEVICE", "SDP_"}, unknownIn([]string{"SDP_DEVICE=tcp", "SDP_=1"}))
-}
-
-// TestDumpAtARelativePath is refused: SDP_DUMP=1 is a mistake, and a dump has what is secret.
-func TestDumpAtARelativePath(t *testing.T) {
-	for _, path := range []string{"1", "dump.pcapng,size=1M"} {
-		t.Setenv(dumpVariable, path)
-		name, _, _ := strings.Cut(path, ",")
-		assert.EqualError(t, dumpAsked(), strconv.Quote(name)+": want off or an absolute path")
-		assert.NoFileExists(t, name)
-	}
 }
 
 // TestThresholdVariable takes the units of the other variables.

@@ -9,6 +9,7 @@ import (
 	"github.com/gosdp/gosdp/internal/dump"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/netname"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
@@ -64,7 +65,7 @@ type conn struct {
 	lent        lent
 	decoy       decoy // of RawConn.Read; none while one is in progress
 
-	recorded record
+	recorded observe.Record
 
 	network netname.ID  // for errors; it does not change, and is here because it takes no room
 	told    atomic.Bool // a call has returned the reset
@@ -137,7 +138,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 	}
 	c.promise.account()
 	c.poll.cond.Make()
-	openConns.add(c, s.dialled, s.logger)
+	observe.Opened(c, s.dialled, s.logger)
 	if !bubble.Inside() { // in a bubble only calls in progress work for a connection
 		c.mu.Lock()
 		c.idle.enabled = true

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/events"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/rnics"
 	"github.com/gosdp/gosdp/rdma"
 	_ "github.com/gosdp/gosdp/rdma/iwarp" // the device that everyone has
@@ -90,8 +91,8 @@ func (c *Config) devices(asked bool) (devices, error) {
 		return devices{}, err
 	}
 	nameUnknown(d.tuning.logger)
-	serveIfAsked(d.tuning.logger)
-	dumpIfAsked(d.tuning.logger)
+	observe.ServeIfAsked(d.tuning.logger)
+	observe.DumpIfAsked(d.tuning.logger)
 	for _, device := range listed {
 		if err := d.usableHere(device); err != nil {
 			d.declined.Set(device, err.Error())

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/observe"
 )
 
 // directory returns the directory in which programs of different network namespaces meet, or "" if there
@@ -29,7 +30,7 @@ func (c *Config) directory() (string, error) {
 	if err := checkDirectory(path); err != nil {
 		err = fmt.Errorf("%s: %w", path, err)
 		if source == shmDirVariable {
-			complain(log, source, "sdp: shm directory unusable, ignored", err)
+			observe.Complain(log, source, "sdp: shm directory unusable, ignored", err)
 		} else {
 			events.Process.Log(log, slog.LevelWarn, err.Error(), "sdp: shm directory unusable, ignored", "error", err)
 		}

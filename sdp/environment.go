@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/budget"
+	"github.com/gosdp/gosdp/internal/environ"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/units"
 )
 
@@ -46,11 +48,11 @@ func environment() (values [len(variables)]string) {
 }
 
 // otherVariables are those of the library and of its tool that are not in variables.
-var otherVariables = [...]string{configVariable, statusVariable, dumpVariable, moveVariable, "SDP_REPORT", "SDP_GOCACHE"}
+var otherVariables = [...]string{configVariable, observe.StatusVariable, observe.DumpVariable, moveVariable, "SDP_REPORT", "SDP_GOCACHE"}
 
 // unknown are the names in the environment that look like the library's and are not, such as SDP_DEVICE.
 var unknown = sync.OnceValue(func() []string {
-	if !secure() {
+	if !environ.Secure() {
 		return unknownIn(os.Environ())
 	}
 	return nil
@@ -73,23 +75,14 @@ func unknownIn(environment []string) (names []string) {
 // nameUnknown reports variables that have no effect.
 func nameUnknown(log *slog.Logger) {
 	for _, name := range unknown() {
-		complain(log, name, "sdp: environment variable ignored", errUnknown)
+		observe.Complain(log, name, "sdp: environment variable ignored", errUnknown)
 	}
 }
 
 var errUnknown = errors.New("unknown name")
 
-// secure is privileged, once.
-var secure = sync.OnceValue(privileged)
-
-// getenv returns a variable of the environment, and "" in a program that has more rights than
-// its caller, who set the environment.
-func getenv(name string) string {
-	if secure() {
-		return ""
-	}
-	return os.Getenv(name)
-}
+// getenv returns a variable of the environment; see [environ.Get].
+func getenv(name string) string { return environ.Get(name) }
 
 // bytesOf returns the number of bytes in a variable of the environment; 0: it is not set.
 func bytesOf(variable string) (int64, error) {

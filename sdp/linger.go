@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -38,10 +39,9 @@ var mostLingering = 16 << 10
 var lingering lingerList
 
 type lingerList struct {
-	mu     sync.Mutex
-	conns  []*conn       // the one that was closed first comes first
-	gone   chan struct{} // closed when there are none; nil if no call waits for that
-	resets uint64
+	mu    sync.Mutex
+	conns []*conn       // the one that was closed first comes first
+	gone  chan struct{} // closed when there are none; nil if no call waits for that
 }
 
 // add adds c. It returns the oldest connection if there are too many, which must be reset.
@@ -49,9 +49,10 @@ func (l *lingerList) add(c *conn) (oldest *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conns = append(l.conns, c)
+	observe.Closing.Add(1)
 	if len(l.conns) > min(mostLingering, mostDescriptors()/lingerShare) {
 		oldest = l.conns[0]
-		l.resets++
+		observe.CloseResets.Add(1)
 	}
 	return oldest
 }
@@ -62,6 +63,7 @@ func (l *lingerList) remove(c *conn) {
 	defer l.mu.Unlock()
 	if i := slices.Index(l.conns, c); i >= 0 {
 		l.conns = slices.Delete(l.conns, i, i+1)
+		observe.Closing.Add(-1)
 	}
 	if len(l.conns) == 0 && l.gone != nil {
 		close(l.gone)

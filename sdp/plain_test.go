@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/environ"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -89,10 +90,10 @@ func TestHandshakeTimeoutSetting(t *testing.T) {
 
 // TestPrivilegedProgramsIgnoreTheEnvironment.
 func TestPrivilegedProgramsIgnoreTheEnvironment(t *testing.T) {
-	assert.False(t, privileged(), "the test is not")
-	was := secure
-	defer func() { secure = was }()
-	secure = func() bool { return true }
+	assert.False(t, environ.Secure(), "the test is not privileged")
+	was := environ.Secure
+	defer func() { environ.Secure = was }()
+	environ.Secure = func() bool { return true }
 	t.Setenv(devicesVariable, "nonsense")
 	t.Setenv(thresholdVariable, "nonsense")
 	t.Setenv(peersVariable, "nonsense")

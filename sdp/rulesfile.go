@@ -177,7 +177,7 @@ func logStayed(c carrier) {
 	if f == nil || f.set == nil || !f.set.Log.Enabled(rules.LevelSummary) {
 		return
 	}
-	if why := c.stats().Stayed(); why != "" {
+	if why := c.Stats().Stayed(); why != "" {
 		f.write(rules.LevelSummary, fmt.Sprintf("close %v to %v: stayed on TCP: %s", c.LocalAddr(), c.RemoteAddr(), why))
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/environ"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/sdp/stats"
 )
@@ -256,11 +257,11 @@ func TestRulesDoNotApplyToUnixSockets(t *testing.T) {
 
 func TestPrivilegedProgramsIgnoreTheRules(t *testing.T) {
 	setRules(t, "use tcp client * *:*", ":1")
-	was := secure
-	defer func() { secure = was }()
-	secure = func() bool { return true }
+	was := environ.Secure
+	defer func() { environ.Secure = was }()
+	environ.Secure = func() bool { return true }
 	assert.Nil(t, readRules())
-	secure = was
+	environ.Secure = was
 	assert.NotNil(t, readRules())
 }
 

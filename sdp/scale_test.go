@@ -167,7 +167,7 @@ func TestSmallMessagesHoldNoBuffers(t *testing.T) {
 		_, err := c.Write(streamAt(i*size, size))
 		require.NoError(t, err, "Write %d", i)
 	}
-	assert.GreaterOrEqual(t, c.stats().BcopySent.Messages, uint64(writes)) // an advertised Write's bytes may come in two
+	assert.GreaterOrEqual(t, c.Stats().BcopySent.Messages, uint64(writes)) // an advertised Write's bytes may come in two
 	n, err := readStream(s, 0, writes*size, 1000)
 	assert.NoError(t, err)
 	assert.Equal(t, writes*size, n)

@@ -11,6 +11,7 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/netname"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/sdp/stats"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -191,7 +192,7 @@ func (s *settings) countPlain(up *handshake.Connection) {
 	if up.Refused {
 		reason = stats.PlainSetupFailed
 	}
-	setups.plainAccepts[reason].Add(1)
+	observe.PlainAccepts.Add(reason)
 }
 
 // newConn makes the Conn. It has charged its own buffers to the budget when it returns, so

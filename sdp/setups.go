@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/sdp/stats"
 )
 
@@ -96,16 +97,14 @@ func OnDial(f func(stats.Dial)) (remove func()) {
 // for concurrent use.
 func SetupStats() stats.Setups {
 	s := stats.Setups{
-		Plain:        setups.plainDials.table(),
-		PlainAccepts: setups.plainAccepts.table(),
+		Plain:        observe.PlainDials.Table(),
+		PlainAccepts: observe.PlainAccepts.Table(),
 		Failed:       setups.failed.Load(),
 	}
 	setups.mu.Lock()
 	s.DialTimes, s.PlainTimes = setups.dialTimes.histogram(), setups.plainTimes.histogram()
 	setups.mu.Unlock()
-	openConns.mu.Lock()
-	s.Devices = openConns.byDevice.table()
-	openConns.mu.Unlock()
+	s.Devices = observe.Devices()
 	return s
 }
 
@@ -113,9 +112,8 @@ func SetupStats() stats.Setups {
 var setups setupCounter
 
 type setupCounter struct {
-	plainDials, plainAccepts plainCounts
-	failed                   atomic.Uint64
-	measured                 atomic.Bool // asked, or there are observers
+	failed   atomic.Uint64
+	measured atomic.Bool // asked, or there are observers
 
 	mu                    sync.Mutex
 	asked                 bool
@@ -131,7 +129,7 @@ func (s *setupCounter) count(e stats.Dial) {
 	case e.Err != nil:
 		s.failed.Add(1)
 	case e.Device == "":
-		s.plainDials[e.Plain].Add(1)
+		observe.PlainDials.Add(e.Plain)
 	}
 }
 
@@ -152,32 +150,6 @@ func (s *setupCounter) measure(e stats.Dial) {
 	}
 }
 
-// plainReasons is how many reasons there are.
-const plainReasons = stats.PlainNoDevice + 1
-
-// plainCounts counts plain connections by reason.
-type plainCounts [plainReasons]atomic.Uint64
-
-// table has 0 too: a monitor does not notice the first event of a new series.
-func (p *plainCounts) table() map[stats.PlainReason]uint64 {
-	t := make(map[stats.PlainReason]uint64, plainReasons)
-	for reason := range p {
-		t[stats.PlainReason(reason)] = p[reason].Load()
-	}
-	return t
-}
-
-// names returns the counts that are not 0 by the names of the reasons.
-func (p *plainCounts) names() map[string]uint64 {
-	t := make(map[string]uint64)
-	for reason := range p {
-		if n := p[reason].Load(); n > 0 {
-			t[stats.PlainReason(reason).String()] = n
-		}
-	}
-	return t
-}
-
 // plainReason returns why a connection is not of this library. asked is how a handshake ended; nil: there was none.
 func (s *settings) plainReason(c net.Conn, asked error) stats.PlainReason {
 	var not *handshake.NotSDPError
@@ -190,36 +162,10 @@ func (s *settings) plainReason(c net.Conn, asked error) stats.PlainReason {
 		return stats.PlainPeer
 	case asked != nil:
 		return stats.PlainSetupFailed
-	case s.asks && s.MayAsk(addrPort(tcp.LocalAddr()).Addr().Unmap(), addrPort(tcp.RemoteAddr()).Addr().Unmap()):
+	case s.asks && s.MayAsk(observe.AddrPort(tcp.LocalAddr()).Addr().Unmap(), observe.AddrPort(tcp.RemoteAddr()).Addr().Unmap()):
 		return stats.PlainPeer // a server that has shown it before, or a client that did not ask
 	case sameHost(tcp):
 		return stats.PlainNoDevice
 	}
 	return stats.PlainHost
-}
-
-// deviceCounts counts by device. There are few devices, so a search costs less than a map.
-type deviceCounts []deviceCount
-
-type deviceCount struct {
-	device string
-	n      uint64
-}
-
-func (d *deviceCounts) add(device string) {
-	for i := range *d {
-		if (*d)[i].device == device {
-			(*d)[i].n++
-			return
-		}
-	}
-	*d = append(*d, deviceCount{device, 1})
-}
-
-func (d deviceCounts) table() map[string]uint64 {
-	t := make(map[string]uint64, len(d))
-	for _, one := range d {
-		t[one.device] = one.n
-	}
-	return t
 }

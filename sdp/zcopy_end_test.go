@@ -37,7 +37,7 @@ func TestZcopyDeadlines(t *testing.T) {
 			neverGivesUp(c)
 			neverGivesUp(s)
 			first := newTalk(t, c, s)
-			first.until("a Write that was fetched", streamMax, streamMax, func() bool { return c.stats().ZCopySent > 0 })
+			first.until("a Write that was fetched", streamMax, streamMax, func() bool { return c.Stats().ZCopySent > 0 })
 			var calls sync.WaitGroup
 			calls.Go(func() {
 				r := rand.New(rand.NewPCG(uint64(threshold), 1))
@@ -68,7 +68,7 @@ func TestZcopyDeadlines(t *testing.T) {
 				}
 			}
 			calls.Wait()
-			assert.Equal(t, c.stats().ZCopySent, s.stats().ZCopyReceived)
+			assert.Equal(t, c.Stats().ZCopySent, s.Stats().ZCopyReceived)
 		})
 	}
 }
@@ -105,7 +105,7 @@ func TestNobodyReads(t *testing.T) {
 					done <- result{n, err}
 				}()
 				require.Eventually(t, func() bool { // it has no credit any more
-					return c.stats().CreditStalls > 0
+					return c.Stats().CreditStalls > 0
 				}, soon, time.Millisecond)
 				ended := make(chan error, 1)
 				go func() { ended <- v.end(c) }()
@@ -192,7 +192,7 @@ func TestBothWriteForever(t *testing.T) {
 			}
 			still, last := 0, 0
 			require.Eventually(t, func() bool { // nothing moves any more
-				now := c.stats().Unread + s.stats().Unread
+				now := c.Stats().Unread + s.Stats().Unread
 				if still++; now != last {
 					still, last = 0, now
 				}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/sdp/stats"
 )
@@ -104,7 +105,7 @@ func Accepted(conn net.Conn, address net.Addr) (c *Conn, why string) {
 	}
 	reason := set.plainReason(conn, nil)
 	if !n.only && !set.asks { // a Listener has counted it
-		setups.plainAccepts[reason].Add(1)
+		observe.PlainAccepts.Add(reason)
 	}
 	return nil, (&stats.Dial{Plain: reason}).Why()
 }
