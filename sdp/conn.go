@@ -20,7 +20,8 @@ import (
 //
 // A Write is in write.go and send.go, or direct_write.go if it is not copied. A
 // message from the peer passes through poll.go, messages.go and promise.go (credit) to a Read
-// in read.go or direct_read.go. close.go and linger.go end the connection.
+// in read.go or direct_read.go. close.go and linger.go end the connection. state.go has its
+// states.
 //
 // The locks, from the outermost to the innermost. Each may be taken without the ones before
 // it:
@@ -54,16 +55,12 @@ type conn struct {
 	traffic  tally
 	declined handshake.Reasons // why devices that were preferred are not used
 
-	readClosed  bool // CloseRead was called
-	writeClosed bool // CloseWrite was called
-	closed      bool // Close was called
-	discarded   bool // payload arrived that will not be read
-	lost        bool // a Write has found that the peer has closed, or an AbortConn has arrived
-	failed      bool // a violation or an abort has ended the connection
-	violated    bool // the peer has broken a rule of SDP
-	exact       bool // the device posts only the private buffers that there shall be; see promise
-	lent        lent
-	decoy       decoy // of RawConn.Read; none while one is in progress
+	phase  phase
+	health health
+	lent   lent
+	lost   bool  // a Write has found that the peer has closed, or an AbortConn has arrived
+	exact  bool  // the device posts only the private buffers that there shall be; see promise
+	decoy  decoy // of RawConn.Read; none while one is in progress
 
 	recorded observe.Record
 

@@ -50,7 +50,7 @@ func (c *conn) Describe(info *stats.OpenConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	info.Conn = c.statsLocked()
-	info.Closing = c.closed
+	info.Closing = c.phase.closed()
 	info.SendCredit = c.session.Credit()
 	info.ReceiveCredit = c.session.PeerCredit()
 }
