@@ -17,12 +17,9 @@ import (
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/dump"
+	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/policy"
 )
-
-// dumpVariable makes the process write what its connections carry to a file. Its value is the
-// file's path, which options may follow: "/tmp/dump-%p.pcapng,conn=:5432,size=64M". "off" forbids
-// the command "sdp dump".
-const dumpVariable = "SDP_DUMP"
 
 // dumps is the dump that this process writes.
 var dumps dumper
@@ -159,7 +156,7 @@ var asked struct {
 var dumpOnce = sync.OnceValue(dumpAsked)
 
 func dumpAsked() error {
-	setting := getenv(dumpVariable)
+	setting := policy.Getenv(policy.DumpVariable)
 	if setting == "" || setting == "off" {
 		return nil
 	}
@@ -202,7 +199,7 @@ func dumpIfAsked(log *slog.Logger) {
 		return
 	}
 	if err := dumpOnce(); err != nil {
-		complain(log, dumpVariable, "sdp: dump not started", err)
+		events.Process.Complain(log, policy.DumpVariable, "sdp: dump not started", err)
 	}
 	if log != nil && asked.started.Load() {
 		asked.log.Store(log)
@@ -213,7 +210,7 @@ func dumpIfAsked(log *slog.Logger) {
 // logDumpFailure says that the dump ended early, if it has.
 func logDumpFailure() {
 	if err := asked.failed.Load(); err != nil {
-		complain(asked.log.Load(), dumpVariable, "sdp: the dump ended early, because it could not be written", *err)
+		events.Process.Complain(asked.log.Load(), policy.DumpVariable, "sdp: the dump ended early, because it could not be written", *err)
 	}
 }
 
@@ -223,9 +220,9 @@ func serveDump(options string, w io.Writer, gone <-chan struct{}) {
 	o, err := dump.ParseOptions(options)
 	switch {
 	case err != nil:
-	case secure():
+	case policy.Privileged():
 		err = errors.New("program is privileged (set-user-ID or file capabilities)")
-	case getenv(dumpVariable) == "off":
+	case policy.Getenv(policy.DumpVariable) == "off":
 		err = errors.New("disabled by SDP_DUMP=off in the program")
 	}
 	var started *dump.Dump

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/policy"
 )
 
 func TestPlainReasonNames(t *testing.T) {
@@ -32,7 +33,8 @@ func TestPlainReasonOfAConnection(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	assert.Equal(t, PlainOther, new(settings).plainReason(a, nil))
+	none := &settings{Policy: new(policy.Policy)}
+	assert.Equal(t, PlainOther, none.plainReason(a, nil))
 	c, peer := rawPair(t)
 	defer c.Close()
 	defer peer.Close()
@@ -41,12 +43,12 @@ func TestPlainReasonOfAConnection(t *testing.T) {
 		asked error
 		is    PlainReason
 	}{
-		{new(settings), nil, PlainNoDevice},
-		{new(settings), &handshake.NotSDPError{Err: io.EOF}, PlainPeer},
-		{new(settings), &handshake.NotSDPError{Err: io.EOF, Usable: true}, PlainSetupFailed},
-		{new(settings), io.ErrUnexpectedEOF, PlainSetupFailed},
-		{&settings{never: PlainOff}, nil, PlainOff},
-		{&settings{never: PlainRule}, nil, PlainRule},
+		{none, nil, PlainNoDevice},
+		{none, &handshake.NotSDPError{Err: io.EOF}, PlainPeer},
+		{none, &handshake.NotSDPError{Err: io.EOF, Usable: true}, PlainSetupFailed},
+		{none, io.ErrUnexpectedEOF, PlainSetupFailed},
+		{&settings{Policy: &policy.Policy{Off: true}}, nil, PlainOff},
+		{&settings{Policy: &policy.Policy{Network: policy.Network{Plain: true}}}, nil, PlainRule},
 	} {
 		assert.Equal(t, v.is, v.set.plainReason(c, v.asked), "%v", v.asked)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
 )
 
@@ -27,9 +28,8 @@ func setRules(t *testing.T, text, address string) {
 	name := filepath.Join(t.TempDir(), "sdp.conf")
 	require.NoError(t, os.WriteFile(name, []byte(strings.ReplaceAll(text, "PORT", port)), 0o600))
 	t.Setenv(configVariable, name)
-	before := rulesReader.Load()
-	t.Cleanup(func() { rulesReader.Store(before) })
-	readAgain()
+	policy.ReadRulesAgain()
+	t.Cleanup(policy.ReadRulesAgain)
 }
 
 // needsSHM skips a test of connections that may move to shared memory where none does. The environment
@@ -49,7 +49,7 @@ func overOf(c net.Conn) string {
 	case !ok:
 		return "plain"
 	case met(up):
-		return deviceSHM
+		return "shm"
 	}
 	return up.Device()
 }
@@ -253,16 +253,6 @@ func TestRulesDoNotApplyToUnixSockets(t *testing.T) {
 	up.Close()
 }
 
-func TestPrivilegedProgramsIgnoreTheRules(t *testing.T) {
-	setRules(t, "use tcp client * *:*", ":1")
-	was := secure
-	defer func() { secure = was }()
-	secure = func() bool { return true }
-	assert.Nil(t, readRules())
-	secure = was
-	assert.NotNil(t, readRules())
-}
-
 // TestMistakeInRules: the program works as without the file, and says once what is wrong.
 func TestMistakeInRules(t *testing.T) {
 	needsSHM(t)
@@ -285,16 +275,6 @@ func TestMistakeInRules(t *testing.T) {
 	assert.Equal(t, "sdp: SDP_CONFIG ignored: "+os.Getenv(configVariable)+":2: \"tpc\" after use: want sdp, tcp or both\n", string(said))
 	assert.Equal(t, 1, strings.Count(text.String(), "rules file ignored"), text.String())
 	assert.Contains(t, text.String(), "sdp.conf:2: ")
-}
-
-// TestRulesFileIsReadOnce: what changes in it, or in the variable, has no effect on the process.
-func TestRulesFileIsReadOnce(t *testing.T) {
-	setRules(t, "use tcp client * *:*", ":1")
-	first := operator()
-	require.NoError(t, os.Remove(os.Getenv(configVariable)))
-	t.Setenv(configVariable, "")
-	assert.Same(t, first, operator())
-	require.NotNil(t, first.set)
 }
 
 // TestRulesOfTwoProcesses: one file has rules for two programs, which dial the same server.
@@ -393,17 +373,6 @@ func TestSwitchedOffInSetupStats(t *testing.T) {
 	assert.Contains(t, log.String(), "plain=off")
 }
 
-// BenchmarkNoRules is what a Dial pays for rules if there are none.
-func BenchmarkNoRules(b *testing.B) {
-	n, _ := parseNetwork("tcp")
-	b.ReportAllocs()
-	for b.Loop() {
-		if r, known := (*Config)(nil).rule(n, rules.Client, "127.0.0.1:80"); r != nil || !known {
-			b.Fatal("there is a rule")
-		}
-	}
-}
-
 // TestDemandWithoutDeviceIsLogged: the default level has every Dial that fails because a rule asks
 // for SDP, also if this end has no device.
 func TestDemandWithoutDeviceIsLogged(t *testing.T) {
@@ -412,7 +381,7 @@ func TestDemandWithoutDeviceIsLogged(t *testing.T) {
 	for _, address := range []string{plain, "localhost" + strings.TrimPrefix(plain, "127.0.0.1")} {
 		dir := t.TempDir()
 		setRules(t, "log destination file "+dir+"/log\nuse sdp client * 127.0.0.1:PORT", plain)
-		t.Setenv(devicesVariable, devicePlain)
+		t.Setenv(devicesVariable, "tcp")
 		_, err := Dial("tcp", address)
 		require.ErrorContains(t, err, "sdp.conf:2 requires SDP: ")
 		files, err := filepath.Glob(dir + "/log*")

@@ -2,14 +2,11 @@ package sdp
 
 import (
 	"context"
-	"errors"
 	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/gosdp/gosdp/internal/handshake"
 )
 
 // DialContext connects to the address on the named network, as [Dial] does. Once it has
@@ -276,26 +273,6 @@ func (p *plainCounts) names() map[string]uint64 {
 		}
 	}
 	return t
-}
-
-// plainReason returns why a connection is not of this library. asked is how a handshake ended; nil: there was none.
-func (s *settings) plainReason(c net.Conn, asked error) PlainReason {
-	var not *handshake.NotSDPError
-	switch tcp, ok := c.(*net.TCPConn); {
-	case !ok:
-		return PlainOther
-	case s.never != 0:
-		return s.never
-	case errors.As(asked, &not) && !not.Usable:
-		return PlainPeer
-	case asked != nil:
-		return PlainSetupFailed
-	case s.asks && s.MayAsk(addrPort(tcp.LocalAddr()).Addr().Unmap(), addrPort(tcp.RemoteAddr()).Addr().Unmap()):
-		return PlainPeer // a server that has shown it before, or a client that did not ask
-	case sameHost(tcp):
-		return PlainNoDevice
-	}
-	return PlainHost
 }
 
 // deviceCounts counts by device. There are few devices, so a search costs less than a map.

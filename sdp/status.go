@@ -14,12 +14,9 @@ import (
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/status"
 )
-
-// statusVariable makes the process serve its state to the tool sdp. Its value is "1" or the
-// directory of the socket.
-const statusVariable = "SDP_STATUS"
 
 // ConnInfo describes one open connection of this process.
 type ConnInfo struct {
@@ -109,7 +106,7 @@ func programName() string {
 // environment has the same effect, from the first Dial or Listen. Without either the process has
 // no such socket.
 func ServeStatus() (stop func() error, err error) {
-	return served.serve(status.Dir(getenv(statusVariable), os.Geteuid()))
+	return served.serve(status.Dir(policy.Getenv(policy.StatusVariable), os.Geteuid()))
 }
 
 // served is the status socket of this process.
@@ -147,7 +144,7 @@ func (s *statusServer) stop() error {
 }
 
 // serveStatusOnce serves the status if the environment asks for it.
-var serveStatusOnce = sync.OnceValue(func() error { return serveStatusIf(getenv(statusVariable)) })
+var serveStatusOnce = sync.OnceValue(func() error { return serveStatusIf(policy.Getenv(policy.StatusVariable)) })
 
 func serveStatusIf(setting string) error {
 	switch {
@@ -167,20 +164,7 @@ func serveIfAsked(log *slog.Logger) {
 		return
 	}
 	if err := serveStatusOnce(); err != nil {
-		complain(log, statusVariable, "sdp: status socket not served", err)
-	}
-}
-
-// complaints has the variables of which standard error was told.
-var complaints sync.Map
-
-// complain reports why what a variable of the environment asks for was not done: in the log, or, if the
-// program has no Logger, as all that "sdp go" has built, once on standard error.
-func complain(log *slog.Logger, variable, message string, err error) {
-	if log != nil {
-		events.Process.Log(log, slog.LevelWarn, variable, message, "variable", variable, "error", err)
-	} else if _, told := complaints.LoadOrStore(variable, true); !told {
-		fmt.Fprintf(os.Stderr, "%s: %s: %v\n", message, variable, err)
+		events.Process.Complain(log, policy.StatusVariable, "sdp: status socket not served", err)
 	}
 }
 

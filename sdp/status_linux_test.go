@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/status"
 	"github.com/gosdp/gosdp/internal/status/collect"
 	"github.com/gosdp/gosdp/rdma"
@@ -291,7 +292,7 @@ func TestStatusVariable(t *testing.T) {
 
 // TestNoStatusUnlessAsked requires that nothing is served and no file made by default.
 func TestNoStatusUnlessAsked(t *testing.T) {
-	if os.Getenv(statusVariable) != "" {
+	if os.Getenv(policy.StatusVariable) != "" {
 		t.Skip("missing: an environment without SDP_STATUS")
 	}
 	statusPair(t, nil)

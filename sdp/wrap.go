@@ -8,6 +8,7 @@ import (
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/netname"
+	"github.com/gosdp/gosdp/internal/policy"
 )
 
 var errSettled = errors.New("SDP already negotiated by package net (program built with sdp go); use the connection as it is")
@@ -27,7 +28,7 @@ func Client(conn net.Conn, config *Config) (*Conn, error) {
 // ClientContext is like Client but includes a context. Once it has returned, ctx does not
 // affect the connection.
 func ClientContext(ctx context.Context, conn net.Conn, config *Config) (*Conn, error) {
-	n := network{name: "sdp", tcp: "tcp", only: true}
+	n := policy.Network{Name: "sdp", TCP: "tcp", Only: true}
 	set, err := config.settings(n, true)
 	set.network = netname.Unnamed
 	if err == nil && adopted.Settled(conn) {
@@ -35,12 +36,12 @@ func ClientContext(ctx context.Context, conn net.Conn, config *Config) (*Conn, e
 	}
 	if err == nil {
 		var c *Conn
-		if c, err = set.client(ctx, &handshake.Client{Config: &set.Config}, conn); err == nil {
+		if c, err = set.client(ctx, &handshake.Client{Config: &set.handshake}, conn); err == nil {
 			return c, nil
 		}
 	}
 	conn.Close()
-	return nil, n.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, publicError(err)))
+	return nil, n.OpError("dial", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, publicError(err)))
 }
 
 // Server performs the server's side of the SDP handshake on a connection that the program
@@ -64,20 +65,20 @@ func ServerContext(ctx context.Context, conn net.Conn, config *Config) (net.Conn
 	if adopted.Settled(conn) {
 		return conn, nil
 	}
-	n := network{name: "tcp", tcp: "tcp"}
+	n := policy.TCP
 	set, err := config.settings(n, true)
 	if err != nil {
 		conn.Close()
-		return nil, n.opError("accept", conn.LocalAddr(), conn.RemoteAddr(), err)
+		return nil, n.OpError("accept", conn.LocalAddr(), conn.RemoteAddr(), err)
 	}
 	if _, tcp := conn.(*net.TCPConn); len(set.Devices) == 0 && !(set.shm && tcp) {
 		return conn, nil
 	}
 	set.network = netname.Unnamed
 	met := set
-	set.Meet = met.meeting
+	set.handshake.Meet = met.meeting
 	var served net.Conn
-	up, err := handshake.Serve(ctx, conn, set.Config)
+	up, err := handshake.Serve(ctx, conn, set.handshake)
 	if err == nil {
 		served, err = set.conn(up)
 	}
@@ -86,7 +87,7 @@ func ServerContext(ctx context.Context, conn net.Conn, config *Config) (net.Conn
 		err = ctx.Err()
 	}
 	if err != nil {
-		return nil, n.opError("accept", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, err))
+		return nil, n.OpError("accept", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, err))
 	}
 	return served, nil
 }

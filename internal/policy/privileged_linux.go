@@ -1,8 +1,6 @@
-package sdp
+package policy
 
 import (
-	"math"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -21,13 +19,4 @@ func privileged() bool {
 		}
 	}
 	return false
-}
-
-// mostDescriptors returns how many descriptors this process may have. Tests replace it.
-var mostDescriptors = func() int {
-	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
-		return math.MaxInt
-	}
-	return int(min(limit.Cur, math.MaxInt))
 }
