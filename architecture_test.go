@@ -76,15 +76,16 @@ var layers = []struct {
 		imports: []string{"internal/bubble", "internal/handshake"},
 		tests:   []string{"wire", "rdma", "rdma/iwarp", "rdma/iwarp/mpa"},
 	}},
+	{"sdp/stats", allowed{}},
 	{"sdp", allowed{
 		imports: []string{
 			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/fault", "internal/handshake", "internal/interrupt", "internal/limits",
-			"internal/meeting", "internal/netname", "internal/policy", "internal/rnics", "internal/rules", "internal/session", "internal/status", "internal/stream", "internal/sysfile", "internal/ticker", "internal/trigger", "internal/units", "rdma/iwarp", "bcopy", "listener",
+			"internal/meeting", "internal/netname", "internal/policy", "internal/rnics", "internal/rules", "internal/session", "internal/status", "internal/stream", "internal/sysfile", "internal/ticker", "internal/trigger", "internal/units", "rdma/iwarp", "bcopy", "listener", "sdp/stats",
 		},
 		tests: []string{"rdma/iwarp/mpa", "rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
 	}},
 	{"sdp/debug", allowed{imports: []string{"sdp"}, tests: []string{"internal/meeting"}}},
-	{"internal/proxy", allowed{imports: []string{"internal/units", "sdp"}, tests: []string{"internal/meeting", "test/watchdog"}}},
+	{"internal/proxy", allowed{imports: []string{"internal/units", "sdp", "sdp/stats"}, tests: []string{"internal/meeting", "test/watchdog"}}},
 	{"internal/term", allowed{}},
 	{"internal/diagnose", allowed{imports: []string{"wire", "internal/meeting", "internal/rnics", "internal/rules", "rdma", "sdp"}}},
 	{"internal/perf", allowed{imports: []string{"wire", "sdp"}, tests: []string{"internal/meeting", "test/watchdog"}}},

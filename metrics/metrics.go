@@ -15,12 +15,13 @@ import (
 	"fmt"
 
 	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // A snapshot is the set of values that one scrape exports.
 type snapshot struct {
-	totals sdp.Totals
-	setups sdp.Setups
+	totals stats.Totals
+	setups stats.Setups
 	open   map[string]int // by device
 	unread int64
 }
@@ -161,6 +162,6 @@ var instruments = []instrument{
 }
 
 // dialTimes are the durations of Dials, by what they returned: a connection of package sdp, or of package net.
-func dialTimes(s *snapshot) map[string]sdp.Histogram {
-	return map[string]sdp.Histogram{"sdp": s.setups.DialTimes, "tcp": s.setups.PlainTimes}
+func dialTimes(s *snapshot) map[string]stats.Histogram {
+	return map[string]stats.Histogram{"sdp": s.setups.DialTimes, "tcp": s.setups.PlainTimes}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/metrics"
 	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 const patience = 60 * time.Second
@@ -149,19 +150,19 @@ scrape_configs: [{job_name: sdp, static_configs: [{targets: [%q]}]}]
 		return answer.Data.Result[0].Value[1].(string)
 	}
 	totals, setups := sdp.Stats(), sdp.SetupStats()
-	now := func(f func(sdp.Totals) any) func() any { return func() any { return f(sdp.Stats()) } }
+	now := func(f func(stats.Totals) any) func() any { return func() any { return f(sdp.Stats()) } }
 	for q, want := range map[string]any{
 		`sum(sdp_connections)`: 2,
 		fmt.Sprintf(`sdp_connections_opened_total{device=%q}`, device): setups.Devices[device],
 		`sdp_moves_total`: totals.Moves,
 		// Idle connections come home, and take with them what nobody has read.
-		`sdp_bytes_total{direction="sent",mode="socket"}`:                  now(func(t sdp.Totals) any { return t.TCPSent }),
-		fmt.Sprintf(`sdp_bytes_total{direction="sent",mode=%q}`, mode):     now(func(t sdp.Totals) any { return t.ShmSent + t.BcopySent.Bytes }),
-		fmt.Sprintf(`sdp_bytes_total{direction="received",mode=%q}`, mode): now(func(t sdp.Totals) any { return t.ShmReceived + t.BcopyReceived.Bytes }),
-		`sdp_unread_bytes`:                                      now(func(sdp.Totals) any { return unread() }),
-		`sdp_memory_promised_bytes`:                             now(func(t sdp.Totals) any { return t.Memory }),
+		`sdp_bytes_total{direction="sent",mode="socket"}`:                  now(func(t stats.Totals) any { return t.TCPSent }),
+		fmt.Sprintf(`sdp_bytes_total{direction="sent",mode=%q}`, mode):     now(func(t stats.Totals) any { return t.ShmSent + t.BcopySent.Bytes }),
+		fmt.Sprintf(`sdp_bytes_total{direction="received",mode=%q}`, mode): now(func(t stats.Totals) any { return t.ShmReceived + t.BcopyReceived.Bytes }),
+		`sdp_unread_bytes`:                                      now(func(stats.Totals) any { return unread() }),
+		`sdp_memory_promised_bytes`:                             now(func(t stats.Totals) any { return t.Memory }),
 		`sdp_memory_limit_bytes`:                                totals.MemoryLimit,
-		`sdp_dials_plain_total{reason="off"}`:                   setups.Plain[sdp.PlainOff],
+		`sdp_dials_plain_total{reason="off"}`:                   setups.Plain[stats.PlainOff],
 		`sdp_dial_duration_seconds_count{result="sdp"}`:         setups.DialTimes.Count,
 		`sdp_dial_duration_seconds_bucket{result="sdp",le="5"}`: setups.DialTimes.Count,
 	} {

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // Register makes a meter observe this process's SDP metrics at each export, and record the
@@ -78,7 +79,7 @@ func (r *registration) register(meter metric.Meter) error {
 	for _, result := range []string{"sdp", "tcp"} {
 		results[result] = metric.WithAttributeSet(attribute.NewSet(attribute.String("sdp.result", result)))
 	}
-	r.remove = sdp.OnDial(func(e sdp.DialEvent) {
+	r.remove = sdp.OnDial(func(e stats.Dial) {
 		switch {
 		case e.Err != nil: // sdp.dials.failed
 		case e.Device != "":

@@ -12,6 +12,7 @@ import (
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/netname"
 	"github.com/gosdp/gosdp/internal/policy"
+	"github.com/gosdp/gosdp/sdp/stats"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -171,7 +172,7 @@ func (s *settings) conn(up *handshake.Connection) (net.Conn, error) {
 func (s *settings) countPlain(up *handshake.Connection) {
 	reason := s.plainReason(up.Conn, nil)
 	if up.Refused {
-		reason = PlainSetupFailed
+		reason = stats.PlainSetupFailed
 	}
 	setups.plainAccepts[reason].Add(1)
 }
@@ -199,23 +200,23 @@ func (s *settings) newConn(up *handshake.Connection, dialled bool) (*Conn, error
 }
 
 // plainReason returns why a connection is not of this library. asked is how a handshake ended; nil: there was none.
-func (s *settings) plainReason(c net.Conn, asked error) PlainReason {
+func (s *settings) plainReason(c net.Conn, asked error) stats.PlainReason {
 	var not *handshake.NotSDPError
 	switch tcp, ok := c.(*net.TCPConn); {
 	case !ok:
-		return PlainOther
+		return stats.PlainOther
 	case s.Network.Plain:
-		return PlainRule
+		return stats.PlainRule
 	case s.Off:
-		return PlainOff
+		return stats.PlainOff
 	case errors.As(asked, &not) && !not.Usable:
-		return PlainPeer
+		return stats.PlainPeer
 	case asked != nil:
-		return PlainSetupFailed
+		return stats.PlainSetupFailed
 	case s.Asks() && s.MayAsk(addrPort(tcp.LocalAddr()).Addr().Unmap(), addrPort(tcp.RemoteAddr()).Addr().Unmap()):
-		return PlainPeer // a server that has shown it before, or a client that did not ask
+		return stats.PlainPeer // a server that has shown it before, or a client that did not ask
 	case sameHost(tcp):
-		return PlainNoDevice
+		return stats.PlainNoDevice
 	}
-	return PlainHost
+	return stats.PlainHost
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // Dial connects to the address on the named network.
@@ -47,7 +48,7 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 }
 
 // dialContext is DialContext for the network and the address of e. It fills in what became of the connection.
-func (d *Dialer) dialContext(ctx context.Context, e *DialEvent) (net.Conn, error) {
+func (d *Dialer) dialContext(ctx context.Context, e *stats.Dial) (net.Conn, error) {
 	n, err := policy.ParseNetwork(e.Network)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: e.Network, Err: err}

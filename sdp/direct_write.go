@@ -7,6 +7,7 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // write writes b as the Session plans it: advertised for the peer to fetch, into memory that
@@ -158,7 +159,7 @@ func (z *zeroCopy) postOfferLocked(part []byte, plan session.WritePlan, region r
 		return 0, false
 	}
 	if rode > 0 {
-		c.traffic.BcopySent.add(Counts{1, uint64(rode)})
+		c.traffic.BcopySent.Add(stats.Counts{Messages: 1, Bytes: uint64(rode)})
 	}
 	z.armTakeUpLocked()
 	return rode, true

@@ -19,6 +19,7 @@ import (
 	"github.com/gosdp/gosdp/internal/dump"
 	"github.com/gosdp/gosdp/internal/events"
 	"github.com/gosdp/gosdp/internal/policy"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // dumps is the dump that this process writes.
@@ -44,7 +45,7 @@ func (d *dumper) start(w io.Writer, o dump.Options) (*dump.Dump, error) {
 	started := dump.Start(w, o, text, d.finished)
 	d.active.Store(started) // a connection that is opened now is in the list, or sees this, or both
 	for _, r := range openConns.list() {
-		var info ConnInfo
+		var info stats.OpenConn
 		if r.carrier.describe(&info); !info.Closing {
 			d.joinLocked(r, info.Sent() == 0 && info.Received() == 0)
 		}

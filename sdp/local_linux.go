@@ -21,6 +21,7 @@ import (
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/stream"
 	"github.com/gosdp/gosdp/internal/trigger"
+	"github.com/gosdp/gosdp/sdp/stats"
 	"golang.org/x/sys/unix"
 )
 
@@ -256,8 +257,8 @@ func (l *local) record() *record { return &l.recorded }
 
 func (l *local) dumped() *atomic.Pointer[dump.Stream] { return &l.dump }
 
-func (l *local) stats() ConnStats {
-	s := ConnStats{Device: l.Device(), Unread: l.Unread()}
+func (l *local) stats() stats.Conn {
+	s := stats.Conn{Device: l.Device(), Unread: l.Unread()}
 	if why := l.Why(); why != nil {
 		s.OnTCP = why.Error()
 	}
@@ -268,6 +269,6 @@ func (l *local) stats() ConnStats {
 	return s
 }
 
-func (l *local) describe(info *ConnInfo) {
-	info.ConnStats, info.Closing = l.stats(), l.ended.Load()
+func (l *local) describe(info *stats.OpenConn) {
+	info.Conn, info.Closing = l.stats(), l.ended.Load()
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/sdp/stats"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -24,7 +25,7 @@ func (c *conn) completedLocked(wc *rdma.Completion) {
 	m, err := c.session.Receive(wc.Buffer.Bytes, wc.Buffer.Owner, uint32(wc.Invalidated), c.refusesLocked())
 	if m.Valid {
 		if m.Payload > 0 {
-			c.traffic.BcopyReceived.add(Counts{1, uint64(m.Payload)})
+			c.traffic.BcopyReceived.Add(stats.Counts{Messages: 1, Bytes: uint64(m.Payload)})
 		} else {
 			c.traffic.ControlReceived++
 		}

@@ -1,7 +1,6 @@
 package sdp
 
 import (
-	"encoding/json"
 	"io"
 	"net"
 	"testing"
@@ -11,22 +10,8 @@ import (
 
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/policy"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
-
-func TestPlainReasonNames(t *testing.T) {
-	for r, want := range map[PlainReason]string{
-		PlainOther: "other", PlainPeer: "plain_peer", PlainHost: "other_host",
-		PlainSetupFailed: "setup_failed", PlainRule: "rule", PlainOff: "off", PlainNoDevice: "no_device", plainReasons: "other",
-	} {
-		assert.Equal(t, want, r.String())
-		text, err := r.MarshalText()
-		assert.NoError(t, err)
-		assert.Equal(t, want, string(text))
-	}
-	b, err := json.Marshal(map[PlainReason]uint64{PlainPeer: 1})
-	assert.NoError(t, err)
-	assert.Equal(t, `{"plain_peer":1}`, string(b))
-}
 
 // TestPlainReasonOfAConnection is what the peer has answered, if it was asked.
 func TestPlainReasonOfAConnection(t *testing.T) {
@@ -34,21 +19,21 @@ func TestPlainReasonOfAConnection(t *testing.T) {
 	defer a.Close()
 	defer b.Close()
 	none := &settings{Policy: new(policy.Policy)}
-	assert.Equal(t, PlainOther, none.plainReason(a, nil))
+	assert.Equal(t, stats.PlainOther, none.plainReason(a, nil))
 	c, peer := rawPair(t)
 	defer c.Close()
 	defer peer.Close()
 	for _, v := range []struct {
 		set   *settings
 		asked error
-		is    PlainReason
+		is    stats.PlainReason
 	}{
-		{none, nil, PlainNoDevice},
-		{none, &handshake.NotSDPError{Err: io.EOF}, PlainPeer},
-		{none, &handshake.NotSDPError{Err: io.EOF, Usable: true}, PlainSetupFailed},
-		{none, io.ErrUnexpectedEOF, PlainSetupFailed},
-		{&settings{Policy: &policy.Policy{Off: true}}, nil, PlainOff},
-		{&settings{Policy: &policy.Policy{Network: policy.Network{Plain: true}}}, nil, PlainRule},
+		{none, nil, stats.PlainNoDevice},
+		{none, &handshake.NotSDPError{Err: io.EOF}, stats.PlainPeer},
+		{none, &handshake.NotSDPError{Err: io.EOF, Usable: true}, stats.PlainSetupFailed},
+		{none, io.ErrUnexpectedEOF, stats.PlainSetupFailed},
+		{&settings{Policy: &policy.Policy{Off: true}}, nil, stats.PlainOff},
+		{&settings{Policy: &policy.Policy{Network: policy.Network{Plain: true}}}, nil, stats.PlainRule},
 	} {
 		assert.Equal(t, v.is, v.set.plainReason(c, v.asked), "%v", v.asked)
 	}
@@ -60,13 +45,13 @@ func TestFailedHandshakeIsKnown(t *testing.T) {
 		io.WriteString(c, "another protocol")
 		io.Copy(io.Discard, c)
 	})
-	var events []DialEvent
-	defer OnDial(func(e DialEvent) { events = append(events, e) })()
+	var events []stats.Dial
+	defer OnDial(func(e stats.Dial) { events = append(events, e) })()
 	c, err := (&Dialer{Config: asking(nil)}).Dial("tcp", address)
 	require.NoError(t, err)
 	defer c.Close()
 	require.Len(t, events, 1)
-	assert.Equal(t, DialEvent{Network: "tcp", Address: address, Duration: events[0].Duration, Plain: PlainPeer, Cause: events[0].Cause}, events[0])
+	assert.Equal(t, stats.Dial{Network: "tcp", Address: address, Duration: events[0].Duration, Plain: stats.PlainPeer, Cause: events[0].Cause}, events[0])
 	assert.ErrorContains(t, events[0].Cause, `peer at `+address+` does not speak SDP: answered "another protocol"`)
 }
 
@@ -77,14 +62,14 @@ func TestPlainAcceptsAreCounted(t *testing.T) {
 		rules  string
 		says   string // what the client sends
 		wrap   bool   // the listener is another one's
-		is     PlainReason
+		is     stats.PlainReason
 	}{
-		"switched off":             {config: &Config{Devices: []string{"tcp"}}, is: PlainOff},
-		"a rule":                   {rules: "use tcp server * 127.0.0.1:*", is: PlainRule},
-		"no shared memory":         {config: &Config{Devices: []string{"iwarp"}}, is: PlainNoDevice},
-		"a client of another kind": {config: asking(nil), says: "GET / HTTP/1.1", is: PlainPeer},
-		"no device in common":      {config: asking(nil), says: string(hostileFrame("MPA ID Req Frame", 0x40, 1, hostileOffers([]byte{1, 2, 3, 9})...)), is: PlainSetupFailed},
-		"no socket":                {config: asking(nil), says: "GET / HTTP/1.1", wrap: true, is: PlainOther},
+		"switched off":             {config: &Config{Devices: []string{"tcp"}}, is: stats.PlainOff},
+		"a rule":                   {rules: "use tcp server * 127.0.0.1:*", is: stats.PlainRule},
+		"no shared memory":         {config: &Config{Devices: []string{"iwarp"}}, is: stats.PlainNoDevice},
+		"a client of another kind": {config: asking(nil), says: "GET / HTTP/1.1", is: stats.PlainPeer},
+		"no device in common":      {config: asking(nil), says: string(hostileFrame("MPA ID Req Frame", 0x40, 1, hostileOffers([]byte{1, 2, 3, 9})...)), is: stats.PlainSetupFailed},
+		"no socket":                {config: asking(nil), says: "GET / HTTP/1.1", wrap: true, is: stats.PlainOther},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(devicesVariable, "")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // Conn is a connection of this library: a TCP connection that moves to shared memory and comes
@@ -62,7 +63,7 @@ func publish(c carrier) *Conn {
 // dropped closes a connection that has become unreachable. It is a cleanup, which must not
 // block.
 func dropped(c carrier) {
-	var info ConnInfo
+	var info stats.OpenConn
 	if c.describe(&info); !info.Closing {
 		go c.Close()
 	}
@@ -318,7 +319,7 @@ func (r *rawConn) Write(f func(fd uintptr) (done bool)) error {
 }
 
 // Stats returns the connection's statistics. It may be called after Close.
-func (c *Conn) Stats() ConnStats {
+func (c *Conn) Stats() stats.Conn {
 	s := c.carrier.stats()
 	runtime.KeepAlive(c)
 	return s

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/dump"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // operated is what operators see of a connection.
@@ -18,9 +19,9 @@ type operated interface {
 	// record returns the connection's place in openConns.
 	record() *record
 	// stats returns the connection's statistics, also after Close.
-	stats() ConnStats
+	stats() stats.Conn
 	// describe fills in the part of a ConnInfo that the record does not have.
-	describe(info *ConnInfo)
+	describe(info *stats.OpenConn)
 	// dumped has the dump's stream, nil without one.
 	dumped() *atomic.Pointer[dump.Stream]
 }
@@ -43,8 +44,8 @@ type connTable struct {
 	first    *record    // of those that are open or closing
 	n        int
 	opened   uint64
-	closed   Traffic      // the sum over those that were closed
-	byDevice deviceCounts // of opened
+	closed   stats.Traffic // the sum over those that were closed
+	byDevice deviceCounts  // of opened
 }
 
 // add adds a connection that is open.
@@ -80,7 +81,7 @@ func (o *connTable) remove(c carrier, violation bool, err error) {
 		up.next.prev = up.prev
 	}
 	up.next, up.prev = nil, nil
-	o.closed.add(last.Traffic)
+	o.closed.Add(last.Traffic)
 	c.dumped().Store(nil)
 	o.mu.Unlock()
 	up.logEnd(last, violation, err)
@@ -115,7 +116,7 @@ func (r *record) logUp() {
 
 // logEnd logs that the connection has ended, and whether the peer broke a rule. s are its last
 // statistics, err is why it ended.
-func (r *record) logEnd(s ConnStats, violation bool, err error) {
+func (r *record) logEnd(s stats.Conn, violation bool, err error) {
 	if r.log == nil || !r.log.Enabled(context.Background(), slog.LevelWarn) {
 		return
 	}
@@ -130,7 +131,7 @@ func (r *record) logEnd(s ConnStats, violation bool, err error) {
 		"sent", s.Sent(), "received", s.Received()}
 	if s.Moves > 0 {
 		args = append(args, "moves", s.Moves)
-	} else if why := stayed(s); why != "" {
+	} else if why := s.Stayed(); why != "" {
 		args = append(args, "on_tcp", why)
 	}
 	if err != nil && err != io.EOF {

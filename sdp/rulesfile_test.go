@@ -18,6 +18,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // setRules lets a file with this text be the operator's until the test ends. PORT in it stands for
@@ -346,9 +347,9 @@ func TestRulesInSetupStats(t *testing.T) {
 	setRules(t, "use tcp client * *:*", address)
 	MeasureDials(true)
 	defer MeasureDials(false)
-	before := SetupStats().Plain[PlainRule]
+	before := SetupStats().Plain[stats.PlainRule]
 	assert.Equal(t, "plain", used(t, new(Dialer), "tcp", address))
-	assert.Equal(t, before+1, SetupStats().Plain[PlainRule])
+	assert.Equal(t, before+1, SetupStats().Plain[stats.PlainRule])
 }
 
 // TestSwitchedOffInSetupStats: a Dial is not counted as failed, or as the server's choice, if this
@@ -366,8 +367,8 @@ func TestSwitchedOffInSetupStats(t *testing.T) {
 	t.Setenv(devicesVariable, "tcp")
 	assert.Equal(t, "plain", used(t, new(Dialer), "tcp", address))
 	after := SetupStats().Plain
-	assert.Equal(t, before[PlainOff]+2, after[PlainOff])
-	assert.Equal(t, before[PlainSetupFailed], after[PlainSetupFailed])
+	assert.Equal(t, before[stats.PlainOff]+2, after[stats.PlainOff])
+	assert.Equal(t, before[stats.PlainSetupFailed], after[stats.PlainSetupFailed])
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	assert.Contains(t, log.String(), "plain=off")

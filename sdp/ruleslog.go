@@ -7,14 +7,15 @@ import (
 
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // logDial writes to the log that the operator's file has configured.
-func logDial(n policy.Network, e *DialEvent, c net.Conn, err error) {
+func logDial(n policy.Network, e *stats.Dial, c net.Conn, err error) {
 	if !policy.Logs(rules.LevelError) {
 		return
 	}
-	level, address, result := rules.LevelSummary, e.Address, "plain TCP: "+e.why()
+	level, address, result := rules.LevelSummary, e.Address, "plain TCP: "+e.Why()
 	switch {
 	case e.Device == "":
 	case e.Device != "tcp":
@@ -56,7 +57,7 @@ func logStayed(c carrier) {
 	if !policy.Logs(rules.LevelSummary) {
 		return
 	}
-	if why := stayed(c.stats()); why != "" {
+	if why := c.stats().Stayed(); why != "" {
 		policy.Log(rules.LevelSummary, fmt.Sprintf("close %v to %v: stayed on TCP: %s", c.LocalAddr(), c.RemoteAddr(), why))
 	}
 }

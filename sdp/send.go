@@ -7,6 +7,7 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/sdp/stats"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -182,7 +183,7 @@ func (s *sender) post(o *session.Batch, b []byte) (n int, err error) {
 		c.poll.activity++
 	}
 	n, due := c.session.Sent(o, taken)
-	c.traffic.BcopySent.add(Counts{uint64(taken), uint64(n)})
+	c.traffic.BcopySent.Add(stats.Counts{Messages: uint64(taken), Bytes: uint64(n)})
 	if err != nil {
 		err = c.sendFailedLocked(err)
 	}

@@ -7,12 +7,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // DialContext connects to the address on the named network, as [Dial] does. Once it has
 // returned, ctx does not affect the connection.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	e := DialEvent{Network: network, Address: address}
+	e := stats.Dial{Network: network, Address: address}
 	measured := setups.measured.Load()
 	var start time.Time
 	if measured {
@@ -25,92 +27,6 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	setups.count(e)
 	return c, err
-}
-
-// Setups are statistics about connection set-up. The counters only grow.
-type Setups struct {
-	// Devices counts the connections that were opened, dialled or accepted, by the device with which they
-	// began: "tcp" if that may move to shared memory.
-	Devices map[string]uint64
-	// Plain counts the Dials that returned a connection of package net, by reason, and PlainAccepts
-	// the Accepts that returned what the underlying listener has accepted. Failed counts the Dials that
-	// returned an error.
-	Plain, PlainAccepts map[PlainReason]uint64
-	Failed              uint64
-	// DialTimes has the durations of Dials that returned a [*Conn], and PlainTimes
-	// of those that returned a connection of package net, if they ended while [MeasureDials] was on.
-	DialTimes, PlainTimes Histogram
-}
-
-// A PlainReason says why a Dial or an Accept returned a connection that is not of this library; see [Setups].
-type PlainReason uint8
-
-const (
-	PlainOther       PlainReason = iota // not a TCP socket
-	PlainHost                           // the peer is on another host or in another network namespace, and may not be asked
-	PlainPeer                           // the peer does not speak SDP: a server that was asked, or a client that may ask
-	PlainSetupFailed                    // the peer speaks SDP, but the handshake failed or no device works
-	PlainRule                           // a rule in the file that SDP_CONFIG names says TCP
-	PlainOff                            // Config.Devices or SDP_DEVICES switches SDP off
-	PlainNoDevice                       // both ends are on one host, and shared memory may not or cannot be used
-
-	plainReasons = iota
-)
-
-// String returns the reason in the form in which metrics show it, such as "plain_peer".
-func (r PlainReason) String() string {
-	switch r {
-	case PlainPeer:
-		return "plain_peer"
-	case PlainHost:
-		return "other_host"
-	case PlainSetupFailed:
-		return "setup_failed"
-	case PlainRule:
-		return "rule"
-	case PlainOff:
-		return "off"
-	case PlainNoDevice:
-		return "no_device"
-	}
-	return "other"
-}
-
-// sentence returns the reason in the form in which logs have it.
-func (r PlainReason) sentence() string {
-	switch r {
-	case PlainPeer:
-		return "peer does not speak SDP"
-	case PlainHost:
-		return "peer is on another host or in another network namespace"
-	case PlainSetupFailed:
-		return "SDP set-up failed"
-	case PlainRule:
-		return "rule says TCP"
-	case PlainOff:
-		return "SDP_DEVICES or Config.Devices says TCP"
-	case PlainNoDevice:
-		return "shared memory may not or cannot be used, and both ends are on one host"
-	}
-	return "not a TCP socket"
-}
-
-// MarshalText implements [encoding.TextMarshaler], so that JSON has the reason's name.
-func (r PlainReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
-// A Histogram counts durations.
-type Histogram struct {
-	Count uint64
-	Sum   time.Duration
-	// Buckets are in ascending order of UpTo. Durations above the last one are in Count only.
-	// The slice is the caller's own.
-	Buckets []Bucket
-}
-
-// A Bucket counts the durations that are at most UpTo, including those of earlier Buckets.
-type Bucket struct {
-	UpTo  time.Duration
-	Count uint64
 }
 
 // timeBounds are the upper bounds of the buckets of all Histograms.
@@ -138,12 +54,12 @@ func (t *times) add(d time.Duration) {
 	}
 }
 
-func (t *times) histogram() Histogram {
-	h := Histogram{Count: t.count, Sum: t.sum, Buckets: make([]Bucket, len(timeBounds))}
+func (t *times) histogram() stats.Histogram {
+	h := stats.Histogram{Count: t.count, Sum: t.sum, Buckets: make([]stats.Bucket, len(timeBounds))}
 	n := uint64(0)
 	for i, bound := range timeBounds {
 		n += t.first[i]
-		h.Buckets[i] = Bucket{bound, n}
+		h.Buckets[i] = stats.Bucket{UpTo: bound, Count: n}
 	}
 	return h
 }
@@ -157,28 +73,10 @@ func MeasureDials(on bool) {
 	setups.switchLocked()
 }
 
-// A DialEvent describes a Dial that has returned.
-type DialEvent struct {
-	Network, Address string // as the program gave them
-	Duration         time.Duration
-	Device           string      // "" if the connection is one of package net, or Err is not nil
-	Plain            PlainReason // why the connection is one of package net, if Device is "" and Err is nil
-	Cause            error       // of that: how the handshake ended; nil if there was none
-	Err              error
-}
-
-// why returns why the connection is one of package net.
-func (e *DialEvent) why() string {
-	if e.Cause != nil {
-		return e.Cause.Error()
-	}
-	return e.Plain.sentence()
-}
-
 // OnDial calls f after each Dial, in the goroutine of the Dial, until remove is called. f must
 // not block. Dials are measured as by [MeasureDials] while there is such a function. OnDial is
 // safe for concurrent use.
-func OnDial(f func(DialEvent)) (remove func()) {
+func OnDial(f func(stats.Dial)) (remove func()) {
 	setups.mu.Lock()
 	defer setups.mu.Unlock()
 	added := &f
@@ -187,15 +85,15 @@ func OnDial(f func(DialEvent)) (remove func()) {
 	return func() {
 		setups.mu.Lock()
 		defer setups.mu.Unlock()
-		setups.observers = slices.DeleteFunc(slices.Clone(setups.observers), func(o *func(DialEvent)) bool { return o == added })
+		setups.observers = slices.DeleteFunc(slices.Clone(setups.observers), func(o *func(stats.Dial)) bool { return o == added })
 		setups.switchLocked()
 	}
 }
 
 // SetupStats returns statistics about the set-up of connections in this process. It is safe
 // for concurrent use.
-func SetupStats() Setups {
-	s := Setups{
+func SetupStats() stats.Setups {
+	s := stats.Setups{
 		Plain:        setups.plainDials.table(),
 		PlainAccepts: setups.plainAccepts.table(),
 		Failed:       setups.failed.Load(),
@@ -219,14 +117,14 @@ type setupCounter struct {
 
 	mu                    sync.Mutex
 	asked                 bool
-	observers             []*func(DialEvent) // replaced, never changed
+	observers             []*func(stats.Dial) // replaced, never changed
 	dialTimes, plainTimes times
 }
 
 func (s *setupCounter) switchLocked() { s.measured.Store(s.asked || len(s.observers) > 0) }
 
 // count counts a Dial.
-func (s *setupCounter) count(e DialEvent) {
+func (s *setupCounter) count(e stats.Dial) {
 	switch {
 	case e.Err != nil:
 		s.failed.Add(1)
@@ -236,7 +134,7 @@ func (s *setupCounter) count(e DialEvent) {
 }
 
 // measure adds the duration of a Dial, and calls the observers.
-func (s *setupCounter) measure(e DialEvent) {
+func (s *setupCounter) measure(e stats.Dial) {
 	s.mu.Lock()
 	switch {
 	case e.Err != nil:
@@ -252,14 +150,17 @@ func (s *setupCounter) measure(e DialEvent) {
 	}
 }
 
+// plainReasons is how many reasons there are.
+const plainReasons = stats.PlainNoDevice + 1
+
 // plainCounts counts plain connections by reason.
 type plainCounts [plainReasons]atomic.Uint64
 
 // table has 0 too: a monitor does not notice the first event of a new series.
-func (p *plainCounts) table() map[PlainReason]uint64 {
-	t := make(map[PlainReason]uint64, plainReasons)
+func (p *plainCounts) table() map[stats.PlainReason]uint64 {
+	t := make(map[stats.PlainReason]uint64, plainReasons)
 	for reason := range p {
-		t[PlainReason(reason)] = p[reason].Load()
+		t[stats.PlainReason(reason)] = p[reason].Load()
 	}
 	return t
 }
@@ -269,7 +170,7 @@ func (p *plainCounts) names() map[string]uint64 {
 	t := make(map[string]uint64)
 	for reason := range p {
 		if n := p[reason].Load(); n > 0 {
-			t[PlainReason(reason).String()] = n
+			t[stats.PlainReason(reason).String()] = n
 		}
 	}
 	return t

@@ -16,32 +16,21 @@ import (
 	"github.com/gosdp/gosdp/internal/events"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/status"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
-
-// ConnInfo describes one open connection of this process.
-type ConnInfo struct {
-	ID            uint64 // numbered from 1 in order of opening
-	Local, Remote net.Addr
-	Dialled       bool // this end dialled
-	Closing       bool // closed, and still delivering data
-	Opened        time.Time
-	SendCredit    int // messages that this end may send now
-	ReceiveCredit int // messages that the peer may send now
-	ConnStats
-}
 
 // Connections returns the open connections of this process, including those that are closing,
 // ordered by ID. It is safe for concurrent use.
-func Connections() []ConnInfo { return connections(math.MaxInt) }
+func Connections() []stats.OpenConn { return connections(math.MaxInt) }
 
 // connections returns the first open connections, at most most.
-func connections(most int) []ConnInfo {
+func connections(most int) []stats.OpenConn {
 	open := openConns.list()
 	sort.Slice(open, func(i, j int) bool { return open[i].id < open[j].id }) // less code than slices.SortFunc
 	open = open[:min(len(open), most)]
-	all := make([]ConnInfo, 0, len(open))
+	all := make([]stats.OpenConn, 0, len(open))
 	for _, r := range open {
-		info := ConnInfo{
+		info := stats.OpenConn{
 			ID: r.id, Opened: time.Unix(0, r.at), Dialled: r.dialled,
 			Local: r.carrier.LocalAddr(), Remote: r.carrier.RemoteAddr(),
 		}
@@ -73,14 +62,14 @@ func WriteStatus(w io.Writer) error {
 			MsgSent: c.BcopySent.Messages, MsgRecv: c.BcopyReceived.Messages,
 			Stalls: c.CreditStalls, Unread: c.Unread,
 			SendCredit: c.SendCredit, RecvCredit: c.ReceiveCredit,
-			Buffers: c.Buffers, BufferSize: c.BufferSize, Mode: mode(c.ConnStats), Declined: c.Declined,
+			Buffers: c.Buffers, BufferSize: c.BufferSize, Mode: mode(c.Conn), Declined: c.Declined,
 		})
 	}
 	return p.Write(w)
 }
 
 // mode says how the stream is carried.
-func mode(c ConnStats) string {
+func mode(c stats.Conn) string {
 	switch {
 	case c.Device == "tcp":
 		return "socket"

@@ -21,6 +21,7 @@ import (
 	"github.com/gosdp/gosdp/internal/status"
 	"github.com/gosdp/gosdp/internal/status/collect"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // statusPair returns a connection of the process with itself.
@@ -105,8 +106,8 @@ func TestServeStatus(t *testing.T) {
 func TestSetupStats(t *testing.T) {
 	MeasureDials(true)
 	defer MeasureDials(false)
-	var dials []DialEvent
-	defer OnDial(func(e DialEvent) { dials = append(dials, e) })()
+	var dials []stats.Dial
+	defer OnDial(func(e stats.Dial) { dials = append(dials, e) })()
 	before := SetupStats()
 	client, _ := statusPair(t, nil)
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
@@ -124,14 +125,14 @@ func TestSetupStats(t *testing.T) {
 	after := SetupStats()
 	require.Equal(t, before.Devices[client.Device()]+2, after.Devices[client.Device()])
 	require.Equal(t, before.Devices["tcp"]+1, after.Devices["tcp"])
-	require.Equal(t, before.Plain[PlainNoDevice]+1, after.Plain[PlainNoDevice])
+	require.Equal(t, before.Plain[stats.PlainNoDevice]+1, after.Plain[stats.PlainNoDevice])
 	require.Equal(t, before.Failed+1, after.Failed)
 	require.Equal(t, before.DialTimes.Count+2, after.DialTimes.Count)
 	require.Equal(t, before.PlainTimes.Count+1, after.PlainTimes.Count)
 	require.Greater(t, after.DialTimes.Sum, before.DialTimes.Sum)
 	require.Len(t, dials, 4)
 	require.Equal(t, client.Device(), dials[0].Device)
-	require.Equal(t, DialEvent{Network: "tcp", Address: plain.Addr().String(), Duration: dials[1].Duration, Plain: PlainNoDevice}, dials[1])
+	require.Equal(t, stats.Dial{Network: "tcp", Address: plain.Addr().String(), Duration: dials[1].Duration, Plain: stats.PlainNoDevice}, dials[1])
 	require.Equal(t, "tcp", dials[2].Device)
 	require.Error(t, dials[3].Err)
 	after.DialTimes.Buckets[0].Count = 1 << 40
@@ -141,7 +142,7 @@ func TestSetupStats(t *testing.T) {
 // TestNothingIsMeasuredUnlessAsked has a Dial that SetupStats must not count.
 func TestNothingIsMeasuredUnlessAsked(t *testing.T) {
 	calls := 0
-	remove := OnDial(func(DialEvent) { calls++ })
+	remove := OnDial(func(stats.Dial) { calls++ })
 	MeasureDials(true)
 	MeasureDials(false)
 	statusPair(t, nil)
@@ -162,9 +163,9 @@ func TestHistogram(t *testing.T) {
 	got := h.histogram()
 	require.EqualValues(t, 5, got.Count)
 	require.Equal(t, 11*time.Second+101*time.Microsecond, got.Sum)
-	require.Equal(t, Bucket{50 * time.Microsecond, 2}, got.Buckets[0])
-	require.Equal(t, Bucket{100 * time.Microsecond, 3}, got.Buckets[1])
-	require.Equal(t, Bucket{5 * time.Second, 4}, got.Buckets[len(got.Buckets)-1])
+	require.Equal(t, stats.Bucket{UpTo: 50 * time.Microsecond, Count: 2}, got.Buckets[0])
+	require.Equal(t, stats.Bucket{UpTo: 100 * time.Microsecond, Count: 3}, got.Buckets[1])
+	require.Equal(t, stats.Bucket{UpTo: 5 * time.Second, Count: 4}, got.Buckets[len(got.Buckets)-1])
 }
 
 // TestStatsDoNotHoldConnectionsUp has a connection whose lock is held while the statistics are

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // TestNothingCarriesNoSinkAvail: a Write whose last bytes are with the device
@@ -230,7 +232,7 @@ func TestOneByteCarriesASinkAvail(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
 	after := s.stats()
-	assert.Equal(t, Counts{1, 1}, Counts{after.BcopySent.Messages - before.BcopySent.Messages, after.BcopySent.Bytes - before.BcopySent.Bytes})
+	assert.Equal(t, stats.Counts{Messages: 1, Bytes: 1}, stats.Counts{Messages: after.BcopySent.Messages - before.BcopySent.Messages, Bytes: after.BcopySent.Bytes - before.BcopySent.Bytes})
 	assert.Equal(t, before.ControlSent, after.ControlSent, "it went with the byte")
 	s.mu.Lock()
 	assert.Equal(t, uint32(1), s.session.Parts().ZSink.Advertised())

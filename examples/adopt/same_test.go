@@ -20,6 +20,7 @@ import (
 
 	"github.com/gosdp/gosdp/examples/internal/certs"
 	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // TestMain sets the proxy of all clients that ask the environment for one. None uses it for this host.
@@ -46,7 +47,7 @@ func (s script) saw(t *testing.T, recipe bool) (saw []string) {
 	t.Helper()
 	var mu sync.Mutex
 	dials := 0
-	defer sdp.OnDial(func(sdp.DialEvent) {
+	defer sdp.OnDial(func(stats.Dial) {
 		mu.Lock()
 		dials++
 		mu.Unlock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // decided returns the settings for an address, and the network under the rule for it.
@@ -25,7 +26,7 @@ func decided(name string, role rules.Role, address net.Addr) (*settings, policy.
 func Dials(network string, address net.Addr) (rdma bool, err error) {
 	set, n, err := decided(network, rules.Client, address)
 	if err != nil {
-		logDial(n, &DialEvent{Address: address.String()}, nil, err)
+		logDial(n, &stats.Dial{Address: address.String()}, nil, err)
 		return false, err
 	}
 	return len(set.Devices) > 0, nil
@@ -33,11 +34,11 @@ func Dials(network string, address net.Addr) (rdma bool, err error) {
 
 // DialRDMA acts like Dial, and also returns why the connection is not a Conn.
 func DialRDMA(ctx context.Context, network, address string) (c net.Conn, why string, err error) {
-	e := DialEvent{Network: network, Address: address}
+	e := stats.Dial{Network: network, Address: address}
 	c, err = new(Dialer).dialContext(ctx, &e)
 	e.Err = err
 	setups.count(e)
-	return c, e.why(), err
+	return c, e.Why(), err
 }
 
 // Dialled returns the Conn for a TCP connection that package net has dialled, or why that stays as it is.
@@ -46,7 +47,7 @@ func Dialled(ctx context.Context, network string, conn net.Conn) (c *Conn, why s
 	if err != nil {
 		return nil, "", err
 	}
-	e := DialEvent{Network: network, Address: conn.RemoteAddr().String()}
+	e := stats.Dial{Network: network, Address: conn.RemoteAddr().String()}
 	if c, err = set.dialled(ctx, n, conn); c != nil {
 		e.Device = c.Device()
 	} else {
@@ -55,7 +56,7 @@ func Dialled(ctx context.Context, network string, conn net.Conn) (c *Conn, why s
 	e.Err = err
 	setups.count(e)
 	logDial(n, &e, conn, err)
-	return c, e.why(), err
+	return c, e.Why(), err
 }
 
 func (s *settings) dialled(ctx context.Context, n policy.Network, conn net.Conn) (*Conn, error) {
@@ -106,7 +107,7 @@ func Accepted(conn net.Conn, address net.Addr) (c *Conn, why string) {
 	if !n.Only && !set.Asks() { // a Listener has counted it
 		setups.plainAccepts[reason].Add(1)
 	}
-	return nil, reason.sentence()
+	return nil, (&stats.Dial{Plain: reason}).Why()
 }
 
 // Continued returns the Conn for a connection that another process has begun, or why that stays as it
@@ -119,11 +120,11 @@ func Continued(conn net.Conn) (c *Conn, why string) {
 	if c = set.inherit(conn); c != nil {
 		return c, ""
 	}
-	return nil, set.plainReason(conn, nil).sentence()
+	return nil, (&stats.Dial{Plain: set.plainReason(conn, nil)}).Why()
 }
 
 // Stayed returns why the connection has never been in shared memory; "": it has, or cannot be.
-func (c *Conn) Stayed() string { return stayed(c.Stats()) }
+func (c *Conn) Stayed() string { return c.Stats().Stayed() }
 
 // OverRDMA reports whether SDP's messages carry the connection.
 func (c *Conn) OverRDMA() bool {
