@@ -47,6 +47,25 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
+// DialContext connects to the address on the named network, as the function [Dial] does. Once it has
+// returned, ctx does not affect the connection.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	e := stats.Dial{Network: network, Address: address}
+	hook := dialHook(ctx)
+	var start time.Time
+	if hook != nil {
+		start = time.Now()
+	}
+	c, err := d.dialContext(ctx, &e)
+	e.Err = err
+	setups.count(e)
+	if hook != nil {
+		e.Duration = time.Since(start)
+		hook(e)
+	}
+	return c, err
+}
+
 // dialContext is DialContext for the network and the address of e. It fills in what became of the connection.
 func (d *Dialer) dialContext(ctx context.Context, e *stats.Dial) (net.Conn, error) {
 	n, err := policy.ParseNetwork(e.Network)

@@ -30,8 +30,8 @@ func Listen(network, address string) (net.Listener, error) {
 // ListenConfig contains options for listening. Its method is safe for concurrent use as long
 // as its fields do not change.
 type ListenConfig struct {
-	// Net makes the underlying listener.
-	Net net.ListenConfig
+	// NetListenConfig makes the underlying listener. Nil means the zero ListenConfig.
+	NetListenConfig *net.ListenConfig
 	// Config has the options of SDP. Nil means the defaults.
 	Config *Config
 }
@@ -48,7 +48,11 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, n.OpError("listen", nil, nil, err)
 	}
-	ln, err := lc.Net.Listen(adopted.Plain(ctx), n.TCP, address)
+	var under net.ListenConfig
+	if lc.NetListenConfig != nil {
+		under = *lc.NetListenConfig
+	}
+	ln, err := under.Listen(adopted.Plain(ctx), n.TCP, address)
 	if err != nil {
 		return nil, n.OpError("listen", nil, nil, err)
 	}

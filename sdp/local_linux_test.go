@@ -559,7 +559,7 @@ func TestServerOfAPlainClient(t *testing.T) {
 	defer a.Close()
 	_, err := a.Write([]byte("hello"))
 	require.NoError(t, err)
-	c, err := Server(b, overSHM(nil))
+	c, err := Server(context.Background(), b, overSHM(nil))
 	require.NoError(t, err)
 	defer c.Close()
 	requireTCP(t, c)
@@ -581,7 +581,7 @@ func TestServerOfAClientThatMoves(t *testing.T) {
 	defer c.Close()
 	served := make(chan net.Conn, 1)
 	go func() {
-		s, err := Server(b, overSHM(nil))
+		s, err := Server(context.Background(), b, overSHM(nil))
 		assert.NoError(t, err)
 		served <- s
 	}()
@@ -601,11 +601,11 @@ func TestClientAndServerMeet(t *testing.T) {
 	a, b := rawPair(t)
 	served := make(chan net.Conn, 1)
 	go func() {
-		c, err := Server(b, overSHM(nil))
+		c, err := Server(context.Background(), b, overSHM(nil))
 		assert.NoError(t, err)
 		served <- c
 	}()
-	c, err := Client(a, overSHM(nil))
+	c, err := Client(context.Background(), a, overSHM(nil))
 	require.NoError(t, err)
 	defer c.Close()
 	s := <-served

@@ -39,22 +39,6 @@ func TestPlainReasonOfAConnection(t *testing.T) {
 	}
 }
 
-// TestFailedHandshakeIsKnown to the caller that counts Dials.
-func TestFailedHandshakeIsKnown(t *testing.T) {
-	address, _ := serve(t, func(c *net.TCPConn) {
-		io.WriteString(c, "another protocol")
-		io.Copy(io.Discard, c)
-	})
-	var events []stats.Dial
-	defer OnDial(func(e stats.Dial) { events = append(events, e) })()
-	c, err := (&Dialer{Config: asking(nil)}).Dial("tcp", address)
-	require.NoError(t, err)
-	defer c.Close()
-	require.Len(t, events, 1)
-	assert.Equal(t, stats.Dial{Network: "tcp", Address: address, Duration: events[0].Duration, Plain: stats.PlainPeer, Cause: events[0].Cause}, events[0])
-	assert.ErrorContains(t, events[0].Cause, `peer at `+address+` does not speak SDP: answered "another protocol"`)
-}
-
 // TestPlainAcceptsAreCounted by the reason.
 func TestPlainAcceptsAreCounted(t *testing.T) {
 	for name, v := range map[string]struct {

@@ -345,8 +345,6 @@ func TestRulesInSetupStats(t *testing.T) {
 	needsSHM(t)
 	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
 	setRules(t, "use tcp client * *:*", address)
-	MeasureDials(true)
-	defer MeasureDials(false)
 	before := SetupStats().Plain[stats.PlainRule]
 	assert.Equal(t, "plain", used(t, new(Dialer), "tcp", address))
 	assert.Equal(t, before+1, SetupStats().Plain[stats.PlainRule])
@@ -357,8 +355,6 @@ func TestRulesInSetupStats(t *testing.T) {
 func TestSwitchedOffInSetupStats(t *testing.T) {
 	needsSHM(t)
 	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
-	MeasureDials(true)
-	defer MeasureDials(false)
 	before := SetupStats().Plain
 	var log logged
 	assert.Equal(t, "plain", used(t, &Dialer{Config: &Config{
