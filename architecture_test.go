@@ -38,7 +38,6 @@ var layers = []struct {
 	{"rdma", allowed{}},
 	{"sdp/stats", allowed{}},
 	{"internal/netname", allowed{}},
-	{"internal/environ", allowed{}},
 	{"internal/adopted", allowed{}},
 	{"internal/bubble", allowed{}},
 	{"internal/sysfile", allowed{}},
@@ -71,17 +70,20 @@ var layers = []struct {
 	{"zcopy", allowed{imports: []string{"wire"}}},
 	{"internal/session", allowed{imports: []string{"wire", "rdma", "credits", "bcopy", "zcopy"}}},
 	{"internal/handshake", allowed{imports: []string{"wire", "rdma", "internal/adopted", "internal/bubble", "internal/events", "internal/interrupt", "internal/sysfile", "rdma/iwarp", "rdma/iwarp/mpa"}}},
-	{"internal/observe", allowed{imports: []string{"wire", "rdma", "internal/bubble", "internal/budget", "internal/dump", "internal/environ", "internal/events", "internal/handshake", "internal/status", "sdp/stats"}}},
+	{"internal/policy", allowed{
+		imports: []string{"wire", "rdma", "internal/budget", "internal/events", "internal/handshake", "internal/meeting", "internal/netname", "internal/rnics", "internal/rules", "internal/units", "rdma/iwarp"},
+	}},
+	{"internal/observe", allowed{imports: []string{"wire", "rdma", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/handshake", "internal/policy", "internal/status", "sdp/stats"}}},
 	{"listener", allowed{
 		imports: []string{"internal/bubble", "internal/handshake"},
 		tests:   []string{"wire", "rdma", "rdma/iwarp", "rdma/iwarp/mpa"},
 	}},
 	{"sdp", allowed{
 		imports: []string{
-			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/environ", "internal/events", "internal/fault", "internal/handshake", "internal/interrupt", "internal/limits",
-			"internal/meeting", "internal/netname", "internal/observe", "internal/rnics", "internal/rules", "internal/session", "internal/status", "internal/stream", "internal/sysfile", "internal/ticker", "internal/trigger", "internal/units", "rdma/iwarp", "bcopy", "listener", "sdp/stats",
+			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/fault", "internal/handshake", "internal/interrupt", "internal/limits",
+			"internal/meeting", "internal/netname", "internal/observe", "internal/policy", "internal/rules", "internal/session", "internal/stream", "internal/sysfile", "internal/ticker", "internal/trigger", "rdma/iwarp", "bcopy", "listener", "sdp/stats",
 		},
-		tests: []string{"rdma/iwarp/mpa", "rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
+		tests: []string{"internal/status", "rdma/iwarp/mpa", "rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
 	}},
 	{"sdp/debug", allowed{imports: []string{"sdp"}, tests: []string{"internal/meeting"}}},
 	{"internal/proxy", allowed{imports: []string{"internal/units", "sdp", "sdp/stats"}, tests: []string{"internal/meeting", "test/watchdog"}}},

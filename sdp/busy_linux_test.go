@@ -11,27 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReplyTimeout: on network sdp a Dial waits for as long as it may, unless the program has said for how long.
-func TestReplyTimeout(t *testing.T) {
-	for _, v := range []struct {
-		network string
-		config  *Config
-		want    time.Duration
-	}{
-		{"tcp", nil, time.Second},
-		{"tcp", &Config{ReplyTimeout: time.Minute}, time.Minute},
-		{"sdp", nil, demandTime},
-		{"sdp", new(Config), demandTime},
-		{"sdp", &Config{ReplyTimeout: time.Millisecond}, time.Millisecond},
-	} {
-		n, err := parseNetwork(v.network)
-		require.NoError(t, err)
-		set, err := v.config.settings(n, n.only)
-		require.NoError(t, err)
-		assert.Equal(t, v.want, set.ReplyTimeout, "%v", v)
-	}
-}
-
 // TestDialStoppedServer, which has SDP: on network tcp a Dial does not notice, and on network sdp it succeeds when the
 // server continues.
 func TestDialStoppedServer(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -79,14 +80,6 @@ type Config struct {
 	// ReadBuffer limits approximately how many bytes from the peer may be unread at this end;
 	// see [Conn.SetReadBuffer]. 0 means the default, 8 MB. It has no effect on TCP and shm.
 	ReadBuffer int
-	// Memory limits how many bytes all SDP connections of this process together may take, for shared
-	// memory and for what their peers may send before it is read here. It is a setting of the process: each
-	// Dial or Listen whose Config sets it changes it for all connections. A connection for which there is no
-	// room is plain TCP, or fails on network sdp. One over RDMA has at most an eighth of Memory. 0 means the
-	// value that was set before, or else that of SDP_MEMORY, such as "512M" (K, M and G are powers of 1024).
-	// If that is not set, it is a sixteenth of the machine's memory or of the control group's limit, but at
-	// least 1 MB and at most 4 GB.
-	Memory int64
 
 	// BusyPoll is how long a Read, or another call that waits for the peer, polls before it
 	// parks, like the socket option SO_BUSY_POLL. A longer time than 1 s counts as 1 s, and a
@@ -105,30 +98,16 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// filled returns c with defaults in place of zero values, except for Devices; see the method
-// devices.
-func (c *Config) filled() Config {
-	var f Config
-	if c != nil {
-		f = *c
-	}
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&f.ReplyTimeout, time.Second},
-		{&f.StepUpTimeout, 500 * time.Millisecond},
-		{&f.PlainTTL, time.Minute},
-	} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	if f.Logger == nil {
-		f.Logger = slog.New(slog.DiscardHandler)
-	}
-	return f
-}
+// SetMemoryLimit limits how many bytes all connections of this process together may take, for shared memory and for
+// what their peers may send before it is read here. It returns the limit before. A connection for which there is no
+// room is plain TCP, or fails on network "sdp"; one over RDMA has at most an eighth.
+//
+// 0 restores the value of SDP_MEMORY, such as "512M", or if that is not set the default: a sixteenth of the
+// machine's memory or of the control group's limit, between 1 MB and 4 GB. A negative limit changes nothing.
+func SetMemoryLimit(bytes int64) (previous int64) { return policy.SetMemoryLimit(bytes) }
+
+// options returns c as package policy has it.
+func (c *Config) options() *policy.Options { return (*policy.Options)(c) }
 
 const (
 	maxAdverts = 16 // advertisements that the peer may have outstanding

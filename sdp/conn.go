@@ -1,9 +1,11 @@
 package sdp
 
 import (
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/dump"
@@ -87,6 +89,15 @@ type setup struct {
 	// decision is a message of qp. Otherwise the end that dialled has yet to send it.
 	first *wire.Header
 	tuning
+}
+
+// tuning is what the program or the operator says of how a connection works. Zero values
+// leave it to the device.
+type tuning struct {
+	threshold int           // ZCopyThreshold
+	busyPoll  time.Duration // BusyPoll
+	window    int           // ReadBuffer
+	logger    *slog.Logger  // Logger
 }
 
 // newConn returns the connection over qp, which is connected and has the receive buffers

@@ -345,3 +345,15 @@ func TestNotSDPErrorKeepsItsCause(t *testing.T) {
 	_, err := d.Dial("sdp", address)
 	assert.True(t, errors.Is(err, os.ErrDeadlineExceeded))
 }
+
+// TestCancelIsHeard while the Reply is waited for.
+func TestCancelIsHeard(t *testing.T) {
+	told := make(chan struct{})
+	//lint:ignore SA1019 programs use it
+	d := Dialer{NetDialer: &net.Dialer{Cancel: told}}
+	ctx, stop := d.bounded(context.Background())
+	defer stop()
+	assert.NoError(t, ctx.Err())
+	close(told)
+	<-ctx.Done()
+}

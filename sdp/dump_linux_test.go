@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/dump"
-	"github.com/gosdp/gosdp/internal/environ"
 	"github.com/gosdp/gosdp/internal/observe"
+	"github.com/gosdp/gosdp/internal/policy"
 )
 
 // dumpFile is a dump in memory.
@@ -279,12 +279,12 @@ func TestDumpsExcludeEachOther(t *testing.T) {
 	require.Equal(t, "no dump: another dump of this process is in progress\n", answer())
 	require.NoError(t, d.Stop())
 	require.True(t, strings.HasPrefix(answer(), "ok\n\n\r\r\n"), "%q", answer())
-	t.Setenv(observe.DumpVariable, "off")
+	t.Setenv(policy.DumpVariable, "off")
 	require.Equal(t, "no dump: disabled by SDP_DUMP=off in the program\n", answer())
-	t.Setenv(observe.DumpVariable, "")
-	was := environ.Secure
-	defer func() { environ.Secure = was }()
-	environ.Secure = func() bool { return true }
+	t.Setenv(policy.DumpVariable, "")
+	was := policy.Privileged
+	defer func() { policy.Privileged = was }()
+	policy.Privileged = func() bool { return true }
 	require.Equal(t, "no dump: program is privileged (set-user-ID or file capabilities)\n", answer())
 	var text bytes.Buffer
 	observe.ServeDump("size=1", &text, nil)

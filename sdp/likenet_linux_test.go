@@ -44,7 +44,7 @@ func (l likeNet) Listen(t *testing.T, options ...int) net.Listener {
 	if l.config == nil {
 		ln, err = lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	} else {
-		ln, err = (&ListenConfig{Net: lc, Config: l.config}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		ln, err = (&ListenConfig{NetListenConfig: &lc, Config: l.config}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })

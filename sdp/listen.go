@@ -13,6 +13,7 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/netname"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/listener"
 )
@@ -29,8 +30,8 @@ func Listen(network, address string) (net.Listener, error) {
 // ListenConfig contains options for listening. Its method is safe for concurrent use as long
 // as its fields do not change.
 type ListenConfig struct {
-	// Net makes the underlying listener.
-	Net net.ListenConfig
+	// NetListenConfig makes the underlying listener. Nil means the zero ListenConfig.
+	NetListenConfig *net.ListenConfig
 	// Config has the options of SDP. Nil means the defaults.
 	Config *Config
 }
@@ -38,19 +39,22 @@ type ListenConfig struct {
 // Listen announces on the local network address, as the function [Listen] does, and returns a
 // [*Listener]. It uses ctx to resolve the address.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	n, err := parseNetwork(network)
+	n, err := policy.ParseNetwork(network)
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
-	rule, known := lc.Config.rule(n, rules.Server, address)
-	n = n.ruled(rule)
+	n, known := lc.Config.options().Ruled(n, rules.Server, address)
 	set, err := lc.Config.shared(n)
 	if err != nil {
-		return nil, n.opError("listen", nil, nil, err)
+		return nil, n.OpError("listen", nil, nil, err)
 	}
-	ln, err := lc.Net.Listen(adopted.Plain(ctx), n.tcp, address)
+	var under net.ListenConfig
+	if lc.NetListenConfig != nil {
+		under = *lc.NetListenConfig
+	}
+	ln, err := under.Listen(adopted.Plain(ctx), n.TCP, address)
 	if err != nil {
-		return nil, n.opError("listen", nil, nil, err)
+		return nil, n.OpError("listen", nil, nil, err)
 	}
 	if known {
 		return newListener(n, ln, *set), nil
@@ -64,11 +68,11 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 }
 
 // listener returns a Listener that accepts connections from ln, under the rule for its address.
-func (c *Config) listener(n network, ln net.Listener) (*Listener, error) {
-	n = n.ruled(c.ruleAt(n, rules.Server, ln.Addr()))
+func (c *Config) listener(n policy.Network, ln net.Listener) (*Listener, error) {
+	n = c.options().RuledAt(n, rules.Server, ln.Addr())
 	set, err := c.shared(n)
 	if err != nil {
-		return nil, n.opError("listen", nil, ln.Addr(), err)
+		return nil, n.OpError("listen", nil, ln.Addr(), err)
 	}
 	return newListener(n, ln, *set), nil
 }
@@ -97,11 +101,12 @@ func FileConn(f *os.File) (net.Conn, error) {
 	if err != nil || adopted.Settled(conn) {
 		return conn, err
 	}
-	n := network{name: "tcp", tcp: "tcp"}
-	set, err := (*Config)(nil).settings(n.ruled((*Config)(nil).ruleAt(n, rules.Server, conn.LocalAddr())), false)
+	n := policy.TCP
+	var defaults *Config
+	set, err := defaults.settings(defaults.options().RuledAt(n, rules.Server, conn.LocalAddr()), false)
 	if err != nil {
 		conn.Close()
-		return nil, n.opError("file", conn.LocalAddr(), conn.RemoteAddr(), err)
+		return nil, n.OpError("file", conn.LocalAddr(), conn.RemoteAddr(), err)
 	}
 	if c := set.inherit(conn); c != nil {
 		return c, nil
@@ -116,9 +121,9 @@ func FileConn(f *os.File) (net.Conn, error) {
 // except that a [*net.TCPConn] between two ends on this host becomes a [*Conn]. To use SDP over RDMA on connections of
 // TLS or of another type of the program, call [Server].
 func NewListener(ln net.Listener, config *Config) (*Listener, error) {
-	n := network{name: "tcp", tcp: "tcp"}
+	n := policy.TCP
 	if _, ok := ln.Addr().(*net.UnixAddr); ok {
-		n = network{name: "unix", tcp: "unix"}
+		n = policy.Network{Name: "unix", TCP: "unix"}
 	}
 	l, err := config.listener(n, ln)
 	if err != nil {
@@ -128,14 +133,14 @@ func NewListener(ln net.Listener, config *Config) (*Listener, error) {
 	return l, nil
 }
 
-func newListener(n network, ln net.Listener, set settings) *Listener {
+func newListener(n policy.Network, ln net.Listener, set settings) *Listener {
 	l := &Listener{network: n, set: set, ln: ln}
 	if adopted.Settled(ln) {
 		l.set.shm = false // package net has decided
 	}
-	n.logListen(ln.Addr(), &set)
-	if _, kernel := ln.(*net.TCPListener); n.only || set.asks && kernel {
-		l.l = listener.New(ln, set.Config)
+	logListen(n, ln.Addr(), &set)
+	if _, kernel := ln.(*net.TCPListener); n.Only || set.Asks() && kernel {
+		l.l = listener.New(ln, set.handshake)
 		if !bubble.Inside() {
 			runtime.AddCleanup(l, func(l *listener.Listener) { go l.Close() }, l.l)
 		}
@@ -146,7 +151,7 @@ func newListener(n network, ln net.Listener, set settings) *Listener {
 // Listener accepts connections. Its methods are safe for concurrent use. If a Listener becomes
 // unreachable, the garbage collector closes it, as it does a net.TCPListener.
 type Listener struct {
-	network network
+	network policy.Network
 	set     settings
 	ln      net.Listener
 	l       *listener.Listener // has ln, and runs handshakes; nil: no client is asked for SDP over RDMA
@@ -174,13 +179,13 @@ func (l *Listener) Accept() (net.Conn, error) {
 			continue
 		}
 		if err != nil {
-			return nil, l.network.opError("accept", nil, l.Addr(), netname.Cause(err))
+			return nil, l.network.OpError("accept", nil, l.Addr(), netname.Cause(err))
 		}
 		c, err := l.set.conn(up)
 		if err == nil {
 			return c, nil
 		}
-		l.set.Logger.Debug("sdp: accept: connection set-up failed", "client", up.Conn.RemoteAddr(), "error", err)
+		l.set.handshake.Logger.Debug("sdp: accept: connection set-up failed", "client", up.Conn.RemoteAddr(), "error", err)
 	}
 }
 
@@ -194,7 +199,7 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	}
 	ln, ok := l.ln.(interface{ SetDeadline(time.Time) error })
 	if !ok {
-		return l.network.opError("set", nil, l.Addr(), errors.ErrUnsupported)
+		return l.network.OpError("set", nil, l.Addr(), errors.ErrUnsupported)
 	}
 	return ln.SetDeadline(t)
 }
@@ -205,12 +210,12 @@ func (l *Listener) SetDeadline(t time.Time) error {
 func (l *Listener) File() (*os.File, error) {
 	ln, ok := l.ln.(interface{ File() (*os.File, error) })
 	if !ok {
-		return nil, l.network.opError("file", nil, l.Addr(), errors.ErrUnsupported)
+		return nil, l.network.OpError("file", nil, l.Addr(), errors.ErrUnsupported)
 	}
 	f, err := ln.File()
 	runtime.KeepAlive(l)
 	if err != nil {
-		return nil, l.network.opError("file", nil, l.Addr(), err)
+		return nil, l.network.OpError("file", nil, l.Addr(), err)
 	}
 	return f, nil
 }
@@ -220,7 +225,7 @@ func (l *Listener) File() (*os.File, error) {
 func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	ln, ok := l.ln.(syscall.Conn)
 	if !ok {
-		return nil, l.network.opError("raw-control", nil, l.Addr(), errors.ErrUnsupported)
+		return nil, l.network.OpError("raw-control", nil, l.Addr(), errors.ErrUnsupported)
 	}
 	raw, err := ln.SyscallConn()
 	if err != nil {
@@ -252,7 +257,7 @@ func (l *Listener) Close() error {
 	}
 	runtime.KeepAlive(l)
 	if err != nil {
-		return l.network.opError("close", nil, l.Addr(), err)
+		return l.network.OpError("close", nil, l.Addr(), err)
 	}
 	return nil
 }

@@ -7,29 +7,24 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/budget"
 	"github.com/gosdp/gosdp/internal/dump"
-	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/limits"
 	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/internal/netname"
 	"github.com/gosdp/gosdp/internal/observe"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/stream"
 	"github.com/gosdp/gosdp/internal/trigger"
 	"github.com/gosdp/gosdp/sdp/stats"
 	"golang.org/x/sys/unix"
 )
-
-// haveSHM says that this system can share memory between the ends of a connection.
-const haveSHM = true
 
 // local is a connection between two programs of one host: on TCP or in shared memory.
 type local struct {
@@ -39,26 +34,6 @@ type local struct {
 	network  netname.ID
 	ended    atomic.Bool // Close was called
 }
-
-// policy is when the connections of a Dial or a Listen move. The zero value is that without PeerUIDs.
-type policy struct{ *stream.Policy }
-
-// policyFor returns the policy of programs that meet in the directory, if there is one, and allows the users
-// besides the program's own.
-func policyFor(dir string, uids []int) policy {
-	if dir == "" && len(uids) == 0 {
-		return policy{defaultPolicy()}
-	}
-	p := *defaultPolicy()
-	p.Dir = dir
-	if len(uids) > 0 {
-		p.Allow = func(uid uint32) bool { return slices.Contains(uids, int(uid)) }
-	}
-	return policy{&p}
-}
-
-// checkDirectory returns why containers cannot meet in a directory.
-func checkDirectory(path string) error { return meeting.CheckDir(path) }
 
 // Addresses learn whether connections live long enough to move at once; see package trigger.
 var dials, accepts trigger.Memory[netip.AddrPort]
@@ -81,7 +56,7 @@ var defaultPolicy = sync.OnceValue(func() *stream.Policy {
 			memoryOf(dialled).Learn(acceptor, lesson)
 		},
 	}
-	switch getenv(moveVariable) {
+	switch policy.Getenv(policy.MoveVariable) {
 	case "at-once":
 		meeting.TestSelf = true
 		p.At = func(bool, netip.AddrPort) int { return 1 }
@@ -132,95 +107,6 @@ func relieve(ctx context.Context, err error) bool {
 }
 
 var errDescriptors = errors.New("process has no file descriptors left; raise RLIMIT_NOFILE")
-
-// meets returns the TCP connection if its two ends may be on this host, and no program has wrapped it.
-func (s *settings) meets(conn net.Conn) (*net.TCPConn, bool) {
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok || !s.shm || adopted.Settled(conn) {
-		return nil, false
-	}
-	return tcp, s.policy.Dir != "" || sameHost(conn)
-}
-
-// local returns a connection between two programs of this host.
-func (s *settings) local(tcp *net.TCPConn, dialled, inherited bool) *local {
-	l := &local{network: s.network}
-	if inherited {
-		l.Inherit(tcp)
-	} else {
-		l.Init(tcp)
-	}
-	if !bubble.Inside() { // what moves a connection outlives the test of a bubble
-		filters()
-		l.Move(dialled, s.policy.Policy)
-	}
-	return l
-}
-
-// open makes the connection the program's.
-func (l *local) open(s *settings, dialled bool) *Conn {
-	observe.Opened(l, dialled, s.logger)
-	return publish(l)
-}
-
-// onHost returns the Conn for a TCP connection between two programs of this host, and nil for another one.
-func (s *settings) onHost(conn net.Conn, dialled bool) *Conn {
-	tcp, ok := s.meets(conn)
-	if !ok {
-		return nil
-	}
-	l := s.local(tcp, dialled, false)
-	if !dialled && !bubble.Inside() {
-		l.Expect()
-	}
-	return l.open(s, dialled)
-}
-
-// inherit is onHost for a connection that another process has begun.
-func (s *settings) inherit(conn net.Conn) *Conn {
-	if tcp, ok := s.meets(conn); ok {
-		return s.local(tcp, false, true).open(s, false)
-	}
-	return nil
-}
-
-// meet returns the Conn for a TCP connection whose peer is met in shared memory at once. With an error the
-// caller has the connection, as it was. Without a peer that could be met it returns nil and no error.
-func (s *settings) meet(ctx context.Context, conn net.Conn, limit time.Duration) (*Conn, error) {
-	tcp, ok := s.meets(conn)
-	if !ok || bubble.Inside() {
-		return nil, nil
-	}
-	l := s.local(tcp, true, false)
-	if err := l.Meet(ctx, limit); err != nil {
-		return nil, err
-	}
-	return l.open(s, true), nil
-}
-
-// meeting returns nil if the client of an accepted connection cannot be met in shared memory.
-func (s *settings) meeting(conn net.Conn) handshake.Meeting {
-	tcp, ok := s.meets(conn)
-	if !ok || bubble.Inside() {
-		return nil
-	}
-	return &acceptee{s.local(tcp, false, false), s}
-}
-
-// acceptee is an accepted connection that the program does not have yet.
-type acceptee struct {
-	l *local
-	s *settings
-}
-
-func (a *acceptee) Try() (net.Conn, error) {
-	if met, err := a.l.TryMeet(); err != nil || !met {
-		return nil, err
-	}
-	return a.Plain(), nil
-}
-
-func (a *acceptee) Plain() net.Conn { return a.l.open(a.s, false) }
 
 // name gives an error, and one of this connection that it wraps, the name of the network that the program used.
 func (l *local) name(err error) error {

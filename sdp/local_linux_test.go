@@ -23,13 +23,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/meeting"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/status"
 )
 
 func init() { meeting.TestSelf = true } // both ends of most connections are in the process of the test
 
 // restless says that connections come home at random.
-var restless = os.Getenv(moveVariable) == "at-random"
+var restless = os.Getenv(policy.MoveVariable) == "at-random"
 
 // met reports whether the ends of a connection share memory.
 func met(c *Conn) bool {
@@ -434,38 +435,14 @@ func TestDevicesTCP(t *testing.T) {
 	assert.EqualValues(t, 500, up.Stats().TCPSent)
 }
 
-func TestPeerUIDsSetting(t *testing.T) {
-	for _, v := range []struct {
-		environment string
-		program     []int
-		want        []int
-		err         string
-	}{
-		{"", nil, nil, ""},
-		{"33, 1000", nil, []int{33, 1000}, ""},
-		{"33", []int{0}, []int{0}, ""},
-		{"33", []int{}, []int{}, ""},
-		{"www-data", nil, nil, `SDP_PEER_UIDS=www-data: "www-data" is not the number of a user`},
-		{"33,-1", []int{0}, nil, `SDP_PEER_UIDS=33,-1: "-1" is not the number of a user`},
-		{"33,", nil, nil, `SDP_PEER_UIDS=33,: "" is not the number of a user`},
-	} {
-		t.Setenv(usersVariable, v.environment)
-		got, err := (&Config{PeerUIDs: v.program}).peerUIDs()
-		if v.err != "" {
-			assert.EqualError(t, err, v.err)
-			_, err = Dial("tcp", "127.0.0.1:1")
-			assert.EqualError(t, err, "dial tcp: "+v.err)
-			continue
-		}
-		require.NoError(t, err)
-		assert.Equal(t, v.want, got)
-	}
-	p := policyFor("", []int{33, 1000})
+// TestMovesOfAPolicy: its users may share memory, and its containers meet in its directory.
+func TestMovesOfAPolicy(t *testing.T) {
+	p := movesFor(&policy.Policy{UIDs: []int{33, 1000}})
 	assert.True(t, p.Allow(33))
 	assert.True(t, p.Allow(1000))
 	assert.False(t, p.Allow(34))
-	assert.Nil(t, policyFor("", nil).Allow)
-	assert.Equal(t, "/run/sdp", policyFor("/run/sdp", nil).Dir)
+	assert.Nil(t, movesFor(new(policy.Policy)).Allow)
+	assert.Equal(t, "/run/sdp", movesFor(&policy.Policy{Dir: "/run/sdp"}).Dir)
 }
 
 // TestFileOfALiveConnection: everything is on the copy of its socket, where another Conn goes on, and moves again.
@@ -582,7 +559,7 @@ func TestServerOfAPlainClient(t *testing.T) {
 	defer a.Close()
 	_, err := a.Write([]byte("hello"))
 	require.NoError(t, err)
-	c, err := Server(b, overSHM(nil))
+	c, err := Server(context.Background(), b, overSHM(nil))
 	require.NoError(t, err)
 	defer c.Close()
 	requireTCP(t, c)
@@ -604,7 +581,7 @@ func TestServerOfAClientThatMoves(t *testing.T) {
 	defer c.Close()
 	served := make(chan net.Conn, 1)
 	go func() {
-		s, err := Server(b, overSHM(nil))
+		s, err := Server(context.Background(), b, overSHM(nil))
 		assert.NoError(t, err)
 		served <- s
 	}()
@@ -624,11 +601,11 @@ func TestClientAndServerMeet(t *testing.T) {
 	a, b := rawPair(t)
 	served := make(chan net.Conn, 1)
 	go func() {
-		c, err := Server(b, overSHM(nil))
+		c, err := Server(context.Background(), b, overSHM(nil))
 		assert.NoError(t, err)
 		served <- c
 	}()
-	c, err := Client(a, overSHM(nil))
+	c, err := Client(context.Background(), a, overSHM(nil))
 	require.NoError(t, err)
 	defer c.Close()
 	s := <-served

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/sdp/stats"
 )
 
@@ -17,7 +18,8 @@ func TestPlainReasonOfAConnection(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	assert.Equal(t, stats.PlainOther, new(settings).plainReason(a, nil))
+	none := &settings{Policy: new(policy.Policy)}
+	assert.Equal(t, stats.PlainOther, none.plainReason(a, nil))
 	c, peer := rawPair(t)
 	defer c.Close()
 	defer peer.Close()
@@ -26,31 +28,15 @@ func TestPlainReasonOfAConnection(t *testing.T) {
 		asked error
 		is    stats.PlainReason
 	}{
-		{new(settings), nil, stats.PlainNoDevice},
-		{new(settings), &handshake.NotSDPError{Err: io.EOF}, stats.PlainPeer},
-		{new(settings), &handshake.NotSDPError{Err: io.EOF, Usable: true}, stats.PlainSetupFailed},
-		{new(settings), io.ErrUnexpectedEOF, stats.PlainSetupFailed},
-		{&settings{never: stats.PlainOff}, nil, stats.PlainOff},
-		{&settings{never: stats.PlainRule}, nil, stats.PlainRule},
+		{none, nil, stats.PlainNoDevice},
+		{none, &handshake.NotSDPError{Err: io.EOF}, stats.PlainPeer},
+		{none, &handshake.NotSDPError{Err: io.EOF, Usable: true}, stats.PlainSetupFailed},
+		{none, io.ErrUnexpectedEOF, stats.PlainSetupFailed},
+		{&settings{Policy: &policy.Policy{Off: true}}, nil, stats.PlainOff},
+		{&settings{Policy: &policy.Policy{Network: policy.Network{Plain: true}}}, nil, stats.PlainRule},
 	} {
 		assert.Equal(t, v.is, v.set.plainReason(c, v.asked), "%v", v.asked)
 	}
-}
-
-// TestFailedHandshakeIsKnown to the caller that counts Dials.
-func TestFailedHandshakeIsKnown(t *testing.T) {
-	address, _ := serve(t, func(c *net.TCPConn) {
-		io.WriteString(c, "another protocol")
-		io.Copy(io.Discard, c)
-	})
-	var events []stats.Dial
-	defer OnDial(func(e stats.Dial) { events = append(events, e) })()
-	c, err := (&Dialer{Config: asking(nil)}).Dial("tcp", address)
-	require.NoError(t, err)
-	defer c.Close()
-	require.Len(t, events, 1)
-	assert.Equal(t, stats.Dial{Network: "tcp", Address: address, Duration: events[0].Duration, Plain: stats.PlainPeer, Cause: events[0].Cause}, events[0])
-	assert.ErrorContains(t, events[0].Cause, `peer at `+address+` does not speak SDP: answered "another protocol"`)
 }
 
 // TestPlainAcceptsAreCounted by the reason.

@@ -220,7 +220,7 @@ func TestPromiseFollowsTheBudget(t *testing.T) {
 	t.Setenv(thresholdVariable, "-1")
 	nothingPromised(t)
 	t.Setenv(memoryVariable, "4M")
-	require.NoError(t, (*Config)(nil).setMemory())
+	SetMemoryLimit(-1) // reads the variable
 	others := int(budget.Process.Limit()) - 2*leastCharge
 	budget.Process.Charge(others)
 	clients, servers := pairs(t, 1, nil)
@@ -292,31 +292,6 @@ func TestReadBufferBoundsWhatIsUnread(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestMemoryVariable(t *testing.T) {
-	for _, text := range []string{"much", "0", "1", "63K", "-1", "1.5G", "8T"} {
-		t.Setenv(memoryVariable, text)
-		_, err := Listen("tcp", "127.0.0.1:0")
-		assert.ErrorContains(t, err, "SDP_MEMORY="+text)
-		_, err = Dial("tcp", "127.0.0.1:1")
-		assert.ErrorContains(t, err, "SDP_MEMORY="+text)
-	}
-	limit := func(c *Config) int64 {
-		ln, err := (&ListenConfig{Config: c}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		ln.Close()
-		return Stats().MemoryLimit
-	}
-	t.Setenv(memoryVariable, "32m")
-	assert.EqualValues(t, 32<<20, limit(nil))
-	t.Setenv(memoryVariable, "")
-	assert.Equal(t, budget.Default(), limit(nil))
-	defer func() { configuredMemory.bytes = 0 }()
-	assert.EqualValues(t, 20<<20, limit(&Config{Memory: 20 << 20}))
-	t.Setenv(memoryVariable, "32m")
-	assert.EqualValues(t, 20<<20, limit(nil), "the program goes before the environment")
-	assert.EqualValues(t, 30<<20, limit(&Config{Memory: 30 << 20}), "the last one counts")
 }
 
 // TestSetReadBufferAndBack: what a program has given up it gets again, at once while the

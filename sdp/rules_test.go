@@ -1,6 +1,7 @@
 package sdp
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -336,7 +337,7 @@ func hostileClient(t *testing.T, config *Config) (net.Conn, <-chan servedConn) {
 	require.NoError(t, err)
 	served := make(chan servedConn, 1)
 	go func() {
-		up, err := Server(c, config)
+		up, err := Server(context.Background(), c, config)
 		served <- servedConn{up, err}
 	}()
 	return client, served

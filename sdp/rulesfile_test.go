@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gosdp/gosdp/internal/environ"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/sdp/stats"
 )
@@ -29,9 +29,8 @@ func setRules(t *testing.T, text, address string) {
 	name := filepath.Join(t.TempDir(), "sdp.conf")
 	require.NoError(t, os.WriteFile(name, []byte(strings.ReplaceAll(text, "PORT", port)), 0o600))
 	t.Setenv(configVariable, name)
-	before := rulesReader.Load()
-	t.Cleanup(func() { rulesReader.Store(before) })
-	readAgain()
+	policy.ReadRulesAgain()
+	t.Cleanup(policy.ReadRulesAgain)
 }
 
 // needsSHM skips a test of connections that may move to shared memory where none does. The environment
@@ -51,7 +50,7 @@ func overOf(c net.Conn) string {
 	case !ok:
 		return "plain"
 	case met(up):
-		return deviceSHM
+		return "shm"
 	}
 	return up.Device()
 }
@@ -255,16 +254,6 @@ func TestRulesDoNotApplyToUnixSockets(t *testing.T) {
 	up.Close()
 }
 
-func TestPrivilegedProgramsIgnoreTheRules(t *testing.T) {
-	setRules(t, "use tcp client * *:*", ":1")
-	was := environ.Secure
-	defer func() { environ.Secure = was }()
-	environ.Secure = func() bool { return true }
-	assert.Nil(t, readRules())
-	environ.Secure = was
-	assert.NotNil(t, readRules())
-}
-
 // TestMistakeInRules: the program works as without the file, and says once what is wrong.
 func TestMistakeInRules(t *testing.T) {
 	needsSHM(t)
@@ -287,16 +276,6 @@ func TestMistakeInRules(t *testing.T) {
 	assert.Equal(t, "sdp: SDP_CONFIG ignored: "+os.Getenv(configVariable)+":2: \"tpc\" after use: want sdp, tcp or both\n", string(said))
 	assert.Equal(t, 1, strings.Count(text.String(), "rules file ignored"), text.String())
 	assert.Contains(t, text.String(), "sdp.conf:2: ")
-}
-
-// TestRulesFileIsReadOnce: what changes in it, or in the variable, has no effect on the process.
-func TestRulesFileIsReadOnce(t *testing.T) {
-	setRules(t, "use tcp client * *:*", ":1")
-	first := operator()
-	require.NoError(t, os.Remove(os.Getenv(configVariable)))
-	t.Setenv(configVariable, "")
-	assert.Same(t, first, operator())
-	require.NotNil(t, first.set)
 }
 
 // TestRulesOfTwoProcesses: one file has rules for two programs, which dial the same server.
@@ -366,8 +345,6 @@ func TestRulesInSetupStats(t *testing.T) {
 	needsSHM(t)
 	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
 	setRules(t, "use tcp client * *:*", address)
-	MeasureDials(true)
-	defer MeasureDials(false)
 	before := SetupStats().Plain[stats.PlainRule]
 	assert.Equal(t, "plain", used(t, new(Dialer), "tcp", address))
 	assert.Equal(t, before+1, SetupStats().Plain[stats.PlainRule])
@@ -378,8 +355,6 @@ func TestRulesInSetupStats(t *testing.T) {
 func TestSwitchedOffInSetupStats(t *testing.T) {
 	needsSHM(t)
 	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
-	MeasureDials(true)
-	defer MeasureDials(false)
 	before := SetupStats().Plain
 	var log logged
 	assert.Equal(t, "plain", used(t, &Dialer{Config: &Config{
@@ -395,17 +370,6 @@ func TestSwitchedOffInSetupStats(t *testing.T) {
 	assert.Contains(t, log.String(), "plain=off")
 }
 
-// BenchmarkNoRules is what a Dial pays for rules if there are none.
-func BenchmarkNoRules(b *testing.B) {
-	n, _ := parseNetwork("tcp")
-	b.ReportAllocs()
-	for b.Loop() {
-		if r, known := (*Config)(nil).rule(n, rules.Client, "127.0.0.1:80"); r != nil || !known {
-			b.Fatal("there is a rule")
-		}
-	}
-}
-
 // TestDemandWithoutDeviceIsLogged: the default level has every Dial that fails because a rule asks
 // for SDP, also if this end has no device.
 func TestDemandWithoutDeviceIsLogged(t *testing.T) {
@@ -414,7 +378,7 @@ func TestDemandWithoutDeviceIsLogged(t *testing.T) {
 	for _, address := range []string{plain, "localhost" + strings.TrimPrefix(plain, "127.0.0.1")} {
 		dir := t.TempDir()
 		setRules(t, "log destination file "+dir+"/log\nuse sdp client * 127.0.0.1:PORT", plain)
-		t.Setenv(devicesVariable, devicePlain)
+		t.Setenv(devicesVariable, "tcp")
 		_, err := Dial("tcp", address)
 		require.ErrorContains(t, err, "sdp.conf:2 requires SDP: ")
 		files, err := filepath.Glob(dir + "/log*")

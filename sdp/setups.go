@@ -1,97 +1,11 @@
 package sdp
 
 import (
-	"context"
-	"errors"
-	"net"
-	"slices"
-	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/sdp/stats"
 )
-
-// DialContext connects to the address on the named network, as [Dial] does. Once it has
-// returned, ctx does not affect the connection.
-func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	e := stats.Dial{Network: network, Address: address}
-	measured := setups.measured.Load()
-	var start time.Time
-	if measured {
-		start = time.Now()
-	}
-	c, err := d.dialContext(ctx, &e)
-	if e.Err = err; measured {
-		e.Duration = time.Since(start)
-		setups.measure(e)
-	}
-	setups.count(e)
-	return c, err
-}
-
-// timeBounds are the upper bounds of the buckets of all Histograms.
-var timeBounds = [...]time.Duration{
-	50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
-	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
-	100 * time.Millisecond, 500 * time.Millisecond, time.Second, 5 * time.Second,
-}
-
-// times counts durations by the first bucket that has room for them.
-type times struct {
-	count uint64
-	sum   time.Duration
-	first [len(timeBounds)]uint64
-}
-
-func (t *times) add(d time.Duration) {
-	t.count++
-	t.sum += d
-	for i, bound := range timeBounds {
-		if d <= bound {
-			t.first[i]++
-			return
-		}
-	}
-}
-
-func (t *times) histogram() stats.Histogram {
-	h := stats.Histogram{Count: t.count, Sum: t.sum, Buckets: make([]stats.Bucket, len(timeBounds))}
-	n := uint64(0)
-	for i, bound := range timeBounds {
-		n += t.first[i]
-		h.Buckets[i] = stats.Bucket{UpTo: bound, Count: n}
-	}
-	return h
-}
-
-// MeasureDials switches the measurement of how long Dials take on or off, for [SetupStats]. It is off at
-// first. While it is on, a Dial reads the clock twice. MeasureDials is safe for concurrent use.
-func MeasureDials(on bool) {
-	setups.mu.Lock()
-	defer setups.mu.Unlock()
-	setups.asked = on
-	setups.switchLocked()
-}
-
-// OnDial calls f after each Dial, in the goroutine of the Dial, until remove is called. f must
-// not block. Dials are measured as by [MeasureDials] while there is such a function. OnDial is
-// safe for concurrent use.
-func OnDial(f func(stats.Dial)) (remove func()) {
-	setups.mu.Lock()
-	defer setups.mu.Unlock()
-	added := &f
-	setups.observers = append(slices.Clone(setups.observers), added)
-	setups.switchLocked()
-	return func() {
-		setups.mu.Lock()
-		defer setups.mu.Unlock()
-		setups.observers = slices.DeleteFunc(slices.Clone(setups.observers), func(o *func(stats.Dial)) bool { return o == added })
-		setups.switchLocked()
-	}
-}
 
 // SetupStats returns statistics about the set-up of connections in this process. It is safe
 // for concurrent use.
@@ -101,9 +15,6 @@ func SetupStats() stats.Setups {
 		PlainAccepts: observe.PlainAccepts.Table(),
 		Failed:       setups.failed.Load(),
 	}
-	setups.mu.Lock()
-	s.DialTimes, s.PlainTimes = setups.dialTimes.histogram(), setups.plainTimes.histogram()
-	setups.mu.Unlock()
 	s.Devices = observe.Devices()
 	return s
 }
@@ -112,16 +23,8 @@ func SetupStats() stats.Setups {
 var setups setupCounter
 
 type setupCounter struct {
-	failed   atomic.Uint64
-	measured atomic.Bool // asked, or there are observers
-
-	mu                    sync.Mutex
-	asked                 bool
-	observers             []*func(stats.Dial) // replaced, never changed
-	dialTimes, plainTimes times
+	failed atomic.Uint64
 }
-
-func (s *setupCounter) switchLocked() { s.measured.Store(s.asked || len(s.observers) > 0) }
 
 // count counts a Dial.
 func (s *setupCounter) count(e stats.Dial) {
@@ -131,41 +34,4 @@ func (s *setupCounter) count(e stats.Dial) {
 	case e.Device == "":
 		observe.PlainDials.Add(e.Plain)
 	}
-}
-
-// measure adds the duration of a Dial, and calls the observers.
-func (s *setupCounter) measure(e stats.Dial) {
-	s.mu.Lock()
-	switch {
-	case e.Err != nil:
-	case e.Device != "":
-		s.dialTimes.add(e.Duration)
-	default:
-		s.plainTimes.add(e.Duration)
-	}
-	observers := s.observers
-	s.mu.Unlock()
-	for _, f := range observers {
-		(*f)(e)
-	}
-}
-
-// plainReason returns why a connection is not of this library. asked is how a handshake ended; nil: there was none.
-func (s *settings) plainReason(c net.Conn, asked error) stats.PlainReason {
-	var not *handshake.NotSDPError
-	switch tcp, ok := c.(*net.TCPConn); {
-	case !ok:
-		return stats.PlainOther
-	case s.never != 0:
-		return s.never
-	case errors.As(asked, &not) && !not.Usable:
-		return stats.PlainPeer
-	case asked != nil:
-		return stats.PlainSetupFailed
-	case s.asks && s.MayAsk(observe.AddrPort(tcp.LocalAddr()).Addr().Unmap(), observe.AddrPort(tcp.RemoteAddr()).Addr().Unmap()):
-		return stats.PlainPeer // a server that has shown it before, or a client that did not ask
-	case sameHost(tcp):
-		return stats.PlainNoDevice
-	}
-	return stats.PlainHost
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gosdp/gosdp/internal/observe"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/status"
 	"github.com/gosdp/gosdp/internal/status/collect"
 	"github.com/gosdp/gosdp/sdp/stats"
@@ -58,7 +58,7 @@ func TestServeStatus(t *testing.T) {
 	dir, err := os.MkdirTemp("", "status")
 	require.NoError(t, err)
 	defer os.RemoveAll(dir)
-	t.Setenv(observe.StatusVariable, dir)
+	t.Setenv(policy.StatusVariable, dir)
 	stop, err := ServeStatus()
 	require.NoError(t, err)
 	again, err := ServeStatus() // two that ask for it share one socket
@@ -99,70 +99,34 @@ func TestServeStatus(t *testing.T) {
 	require.Empty(t, entries)
 }
 
-// TestSetupStats counts dials by how they went.
+// TestSetupStats counts dials by how they went, and tells a hook.
 func TestSetupStats(t *testing.T) {
-	MeasureDials(true)
-	defer MeasureDials(false)
 	var dials []stats.Dial
-	defer OnDial(func(e stats.Dial) { dials = append(dials, e) })()
+	ctx := WithDialHook(t.Context(), func(e stats.Dial) { dials = append(dials, e) })
 	before := SetupStats()
 	client, _ := statusPair(t, nil)
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	d := Dialer{Config: overEngine(nil)}
-	c, err := d.Dial("tcp", plain.Addr().String())
+	c, err := d.DialContext(ctx, "tcp", plain.Addr().String())
 	require.NoError(t, err)
 	c.Close()
-	moves, err := (&Dialer{Config: overSHM(nil)}).Dial("tcp", plain.Addr().String())
+	moves, err := (&Dialer{Config: overSHM(nil)}).DialContext(ctx, "tcp", plain.Addr().String())
 	require.NoError(t, err)
 	moves.Close()
 	require.NoError(t, plain.Close())
-	_, err = d.Dial("tcp", plain.Addr().String())
+	_, err = d.DialContext(ctx, "tcp", plain.Addr().String())
 	require.Error(t, err)
 	after := SetupStats()
 	require.Equal(t, before.Devices[client.Device()]+2, after.Devices[client.Device()])
 	require.Equal(t, before.Devices["tcp"]+1, after.Devices["tcp"])
 	require.Equal(t, before.Plain[stats.PlainNoDevice]+1, after.Plain[stats.PlainNoDevice])
 	require.Equal(t, before.Failed+1, after.Failed)
-	require.Equal(t, before.DialTimes.Count+2, after.DialTimes.Count)
-	require.Equal(t, before.PlainTimes.Count+1, after.PlainTimes.Count)
-	require.Greater(t, after.DialTimes.Sum, before.DialTimes.Sum)
-	require.Len(t, dials, 4)
-	require.Equal(t, client.Device(), dials[0].Device)
-	require.Equal(t, stats.Dial{Network: "tcp", Address: plain.Addr().String(), Duration: dials[1].Duration, Plain: stats.PlainNoDevice}, dials[1])
-	require.Equal(t, "tcp", dials[2].Device)
-	require.Error(t, dials[3].Err)
-	after.DialTimes.Buckets[0].Count = 1 << 40
-	require.Less(t, SetupStats().DialTimes.Buckets[0].Count, uint64(1<<40), "a caller can change the statistics")
-}
-
-// TestNothingIsMeasuredUnlessAsked has a Dial that SetupStats must not count.
-func TestNothingIsMeasuredUnlessAsked(t *testing.T) {
-	calls := 0
-	remove := OnDial(func(stats.Dial) { calls++ })
-	MeasureDials(true)
-	MeasureDials(false)
-	statusPair(t, nil)
-	require.Equal(t, 1, calls, "OnDial ends with MeasureDials")
-	remove()
-	before := SetupStats()
-	statusPair(t, nil)
-	after := SetupStats()
-	require.Equal(t, 1, calls)
-	require.Equal(t, before.DialTimes, after.DialTimes)
-}
-
-func TestHistogram(t *testing.T) {
-	var h times
-	for _, d := range []time.Duration{0, 50 * time.Microsecond, 51 * time.Microsecond, 5 * time.Second, 6 * time.Second} {
-		h.add(d)
-	}
-	got := h.histogram()
-	require.EqualValues(t, 5, got.Count)
-	require.Equal(t, 11*time.Second+101*time.Microsecond, got.Sum)
-	require.Equal(t, stats.Bucket{UpTo: 50 * time.Microsecond, Count: 2}, got.Buckets[0])
-	require.Equal(t, stats.Bucket{UpTo: 100 * time.Microsecond, Count: 3}, got.Buckets[1])
-	require.Equal(t, stats.Bucket{UpTo: 5 * time.Second, Count: 4}, got.Buckets[len(got.Buckets)-1])
+	require.Len(t, dials, 3, "the Dial without the hook is not one")
+	require.Positive(t, dials[0].Duration)
+	require.Equal(t, stats.Dial{Network: "tcp", Address: plain.Addr().String(), Duration: dials[0].Duration, Plain: stats.PlainNoDevice}, dials[0])
+	require.Equal(t, "tcp", dials[1].Device)
+	require.Error(t, dials[2].Err)
 }
 
 // eventLog is a log that tests can read.
@@ -210,7 +174,7 @@ func TestEventsOfAConnection(t *testing.T) {
 
 // TestNoStatusUnlessAsked requires that nothing is served and no file made by default.
 func TestNoStatusUnlessAsked(t *testing.T) {
-	if os.Getenv(observe.StatusVariable) != "" {
+	if os.Getenv(policy.StatusVariable) != "" {
 		t.Skip("missing: an environment without SDP_STATUS")
 	}
 	statusPair(t, nil)

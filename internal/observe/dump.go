@@ -17,14 +17,10 @@ import (
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/dump"
-	"github.com/gosdp/gosdp/internal/environ"
+	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/sdp/stats"
 )
-
-// DumpVariable makes the process write what its connections carry to a file. Its value is the
-// file's path, which options may follow: "/tmp/dump-%p.pcapng,conn=:5432,size=64M". "off" forbids
-// the command "sdp dump".
-const DumpVariable = "SDP_DUMP"
 
 // dumps is the dump that this process writes.
 var dumps dumper
@@ -131,7 +127,7 @@ var asked struct {
 var dumpOnce = sync.OnceValue(dumpAsked)
 
 func dumpAsked() error {
-	setting := environ.Get(DumpVariable)
+	setting := policy.Getenv(policy.DumpVariable)
 	if setting == "" || setting == "off" {
 		return nil
 	}
@@ -174,7 +170,7 @@ func DumpIfAsked(log *slog.Logger) {
 		return
 	}
 	if err := dumpOnce(); err != nil {
-		Complain(log, DumpVariable, "sdp: dump not started", err)
+		events.Process.Complain(log, policy.DumpVariable, "sdp: dump not started", err)
 	}
 	if log != nil && asked.started.Load() {
 		asked.log.Store(log)
@@ -185,7 +181,7 @@ func DumpIfAsked(log *slog.Logger) {
 // logDumpFailure says that the dump ended early, if it has.
 func logDumpFailure() {
 	if err := asked.failed.Load(); err != nil {
-		Complain(asked.log.Load(), DumpVariable, "sdp: the dump ended early, because it could not be written", *err)
+		events.Process.Complain(asked.log.Load(), policy.DumpVariable, "sdp: the dump ended early, because it could not be written", *err)
 	}
 }
 
@@ -195,9 +191,9 @@ func ServeDump(options string, w io.Writer, gone <-chan struct{}) {
 	o, err := dump.ParseOptions(options)
 	switch {
 	case err != nil:
-	case environ.Secure():
+	case policy.Privileged():
 		err = errors.New("program is privileged (set-user-ID or file capabilities)")
-	case environ.Get(DumpVariable) == "off":
+	case policy.Getenv(policy.DumpVariable) == "off":
 		err = errors.New("disabled by SDP_DUMP=off in the program")
 	}
 	var started *dump.Dump

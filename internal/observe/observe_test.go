@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/policy"
 )
 
 // stderrOf returns what f writes to standard error. Nothing counts as having been said before.
@@ -25,11 +26,10 @@ func stderrOf(t *testing.T, f func()) string {
 	defer r.Close()
 	stderr := os.Stderr
 	os.Stderr = w
-	Complaints.Clear()
-	events.Process = events.Limiter{} // of what earlier tests have logged
+	events.Process = events.Limiter{} // of what earlier tests have said
 	defer func() {
 		os.Stderr = stderr
-		Complaints.Clear()
+		events.Process = events.Limiter{}
 	}()
 	f()
 	w.Close()
@@ -65,7 +65,7 @@ func TestVariablesInVain(t *testing.T) {
 // TestDumpAtARelativePath is refused: SDP_DUMP=1 is a mistake, and a dump has what is secret.
 func TestDumpAtARelativePath(t *testing.T) {
 	for _, path := range []string{"1", "dump.pcapng,size=1M"} {
-		t.Setenv(DumpVariable, path)
+		t.Setenv(policy.DumpVariable, path)
 		name, _, _ := strings.Cut(path, ",")
 		assert.EqualError(t, dumpAsked(), strconv.Quote(name)+": want off or an absolute path")
 		assert.NoFileExists(t, name)

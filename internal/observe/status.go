@@ -13,14 +13,11 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
-	"github.com/gosdp/gosdp/internal/environ"
+	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/status"
 	"github.com/gosdp/gosdp/sdp/stats"
 )
-
-// StatusVariable makes the process serve its state to the tool sdp. Its value is "1" or the
-// directory of the socket.
-const StatusVariable = "SDP_STATUS"
 
 // Connections returns the open connections, including those that are closing, ordered by ID.
 func Connections() []stats.OpenConn { return connections(math.MaxInt) }
@@ -89,7 +86,7 @@ func programName() string {
 
 // ServeStatus serves the state on a socket until every stop was called.
 func ServeStatus() (stop func() error, err error) {
-	return served.serve(status.Dir(environ.Get(StatusVariable), os.Geteuid()))
+	return served.serve(status.Dir(policy.Getenv(policy.StatusVariable), os.Geteuid()))
 }
 
 // served is the status socket of this process.
@@ -127,7 +124,7 @@ func (s *statusServer) stop() error {
 }
 
 // serveStatusOnce serves the status if the environment asks for it.
-var serveStatusOnce = sync.OnceValue(func() error { return serveStatusIf(environ.Get(StatusVariable)) })
+var serveStatusOnce = sync.OnceValue(func() error { return serveStatusIf(policy.Getenv(policy.StatusVariable)) })
 
 func serveStatusIf(setting string) error {
 	switch {
@@ -147,6 +144,6 @@ func ServeIfAsked(log *slog.Logger) {
 		return
 	}
 	if err := serveStatusOnce(); err != nil {
-		Complain(log, StatusVariable, "sdp: status socket not served", err)
+		events.Process.Complain(log, policy.StatusVariable, "sdp: status socket not served", err)
 	}
 }

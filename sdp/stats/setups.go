@@ -12,9 +12,6 @@ type Setups struct {
 	// returned an error.
 	Plain, PlainAccepts map[PlainReason]uint64
 	Failed              uint64
-	// DialTimes has the durations of Dials that returned an sdp.Conn, and PlainTimes
-	// of those that returned a connection of package net, if they ended while package sdp's MeasureDials was on.
-	DialTimes, PlainTimes Histogram
 }
 
 // A PlainReason says why a Dial or an Accept returned a connection that is not of this library; see [Setups].
@@ -70,21 +67,6 @@ func (r PlainReason) sentence() string {
 
 // MarshalText implements [encoding.TextMarshaler], so that JSON has the reason's name.
 func (r PlainReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
-// A Histogram counts durations.
-type Histogram struct {
-	Count uint64
-	Sum   time.Duration
-	// Buckets are in ascending order of UpTo. Durations above the last one are in Count only.
-	// The slice is the caller's own.
-	Buckets []Bucket
-}
-
-// A Bucket counts the durations that are at most UpTo, including those of earlier Buckets.
-type Bucket struct {
-	UpTo  time.Duration
-	Count uint64
-}
 
 // A Dial describes a Dial that has returned.
 type Dial struct {

@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/observe"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // decided returns the settings for an address, and the network under the rule for it.
-func decided(name string, role rules.Role, address net.Addr) (*settings, network, error) {
-	n := network{name: name, tcp: name}
-	n = n.ruled((*Config)(nil).ruleAt(n, role, address))
-	set, err := (*Config)(nil).shared(n)
+func decided(name string, role rules.Role, address net.Addr) (*settings, policy.Network, error) {
+	var defaults *Config
+	n := defaults.options().RuledAt(policy.Network{Name: name, TCP: name}, role, address)
+	set, err := defaults.shared(n)
 	return set, n, err
 }
 
@@ -26,7 +27,7 @@ func decided(name string, role rules.Role, address net.Addr) (*settings, network
 func Dials(network string, address net.Addr) (rdma bool, err error) {
 	set, n, err := decided(network, rules.Client, address)
 	if err != nil {
-		n.logDial(&stats.Dial{Address: address.String()}, nil, err)
+		logDial(n, &stats.Dial{Address: address.String()}, nil, err)
 		return false, err
 	}
 	return len(set.Devices) > 0, nil
@@ -55,12 +56,12 @@ func Dialled(ctx context.Context, network string, conn net.Conn) (c *Conn, why s
 	}
 	e.Err = err
 	setups.count(e)
-	n.logDial(&e, conn, err)
+	logDial(n, &e, conn, err)
 	return c, e.Why(), err
 }
 
-func (s *settings) dialled(ctx context.Context, n network, conn net.Conn) (*Conn, error) {
-	if !n.only {
+func (s *settings) dialled(ctx context.Context, n policy.Network, conn net.Conn) (*Conn, error) {
+	if !n.Only {
 		return s.onHost(conn, true), nil
 	}
 	c, err := s.meet(ctx, conn, s.ReplyTimeout)
@@ -71,7 +72,7 @@ func (s *settings) dialled(ctx context.Context, n network, conn net.Conn) (*Conn
 		return nil, contextError(ctx, err)
 	}
 	if err != nil {
-		return nil, n.demanded(&NotSDPError{Addr: conn.RemoteAddr(), Err: err})
+		return nil, n.Demanded(&NotSDPError{Addr: conn.RemoteAddr(), Err: err})
 	}
 	return c, nil
 }
@@ -84,11 +85,11 @@ func Listens(address net.Addr, rdma bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if n.only && !rdma {
-		return false, n.demanded(errNoListener)
+	if n.Only && !rdma {
+		return false, n.Demanded(errNoListener)
 	}
-	n.logListen(address, set)
-	return n.only || set.asks, nil
+	logListen(n, address, set)
+	return n.Only || set.Asks(), nil
 }
 
 var errNoListener = errors.New("program cannot refuse clients without SDP; build it with sdp go -iwarp")
@@ -104,7 +105,7 @@ func Accepted(conn net.Conn, address net.Addr) (c *Conn, why string) {
 		return c, ""
 	}
 	reason := set.plainReason(conn, nil)
-	if !n.only && !set.asks { // a Listener has counted it
+	if !n.Only && !set.Asks() { // a Listener has counted it
 		observe.PlainAccepts.Add(reason)
 	}
 	return nil, (&stats.Dial{Plain: reason}).Why()
@@ -141,7 +142,7 @@ func (c *Conn) Under() net.Conn {
 }
 
 // Getenv returns an environment variable, or "" in a program that has more rights than its caller.
-func Getenv(name string) string { return getenv(name) }
+func Getenv(name string) string { return policy.Getenv(name) }
 
 // CloseAll closes all connections over RDMA, and waits for at most d until they have delivered what their
 // Writes have accepted; see docs/exit.md.
@@ -152,8 +153,8 @@ func CloseAll(d time.Duration) {
 	go func() {
 		defer close(closed)
 		var open []*conn
-		for _, r := range openConns.list() {
-			if c, ok := r.carrier.(*conn); ok {
+		for _, up := range observe.Open() {
+			if c, ok := up.(*conn); ok {
 				open = append(open, c)
 			}
 		}

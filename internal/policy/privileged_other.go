@@ -1,6 +1,6 @@
 //go:build !linux
 
-package environ
+package policy
 
 import "os"
 

@@ -3,8 +3,8 @@ package sdp
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,22 +12,19 @@ import (
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/netname"
 	"github.com/gosdp/gosdp/internal/observe"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/sdp/stats"
 	"github.com/gosdp/gosdp/wire"
 )
 
-// settings are what a Config, the environment and this machine amount to for one Dial or one
-// listener.
+// settings are what the connections of one Dial or one Listen need: its policy, and what the handshake and
+// shared memory make of that.
 type settings struct {
-	handshake.Config // of SDP over RDMA
-	tuning
-	shm      bool          // shared memory may be used
-	listed   bool          // the devices were named, one by one
-	asks     bool          // clients on network tcp may send a Request
-	meetTime time.Duration // how long a meeting may take, after which a Request is sent
-	policy   policy
-	network  netname.ID
-	never    stats.PlainReason // PlainRule or PlainOff: no connection is this library's; 0: some may be
+	*policy.Policy
+	handshake handshake.Config // of SDP over RDMA
+	moves     moves
+	shm       bool // shared memory may be used
+	network   netname.ID
 }
 
 // standards are the settings of a nil Config for each network. A Dial makes them again if the environment has
@@ -36,23 +33,23 @@ var standards [netname.Count]atomic.Pointer[standard]
 
 type standard struct {
 	settings
-	environment [len(variables)]string
+	environment policy.Environment
 	at          time.Duration
 }
 
 // shared is settings for a Dial or a Listen, for which n says whether the program asks for SDP. The result must not be
 // changed.
-func (c *Config) shared(n network) (*settings, error) {
-	if c != nil || n.rule != nil || bubble.Inside() {
-		set, err := c.settings(n, n.only)
+func (c *Config) shared(n policy.Network) (*settings, error) {
+	if c != nil || n.Rule != nil || bubble.Inside() {
+		set, err := c.settings(n, n.Only)
 		return &set, err
 	}
-	now, slot := standard{environment: environment(), at: clock()}, &standards[n.id()]
+	now, slot := standard{environment: policy.ReadEnvironment(), at: clock()}, &standards[n.ID()]
 	if last := slot.Load(); last != nil && last.environment == now.environment && now.at-last.at < time.Second {
 		return &last.settings, nil
 	}
 	var err error
-	if now.settings, err = c.settings(n, n.only); err == nil {
+	if now.settings, err = c.settings(n, n.Only); err == nil {
 		slot.Store(&now)
 	}
 	return &now.settings, err
@@ -60,65 +57,51 @@ func (c *Config) shared(n network) (*settings, error) {
 
 // settings returns those for a network. asked says that the program asks for SDP, which
 // allows every device unless the program or the environment lists some.
-func (c *Config) settings(n network, asked bool) (settings, error) {
-	dev, err := c.devices(asked)
-	c.noteRules()
-	never := stats.PlainReason(0)
-	switch {
-	case n.plain:
-		dev.usable, dev.shm, never = nil, false, stats.PlainRule
-	case dev.off:
-		never = stats.PlainOff
-	}
-	if err == nil && n.only && len(dev.usable) == 0 && !dev.shm {
-		err = n.demanded(dev.declined.Err())
-	}
+func (c *Config) settings(n policy.Network, asked bool) (settings, error) {
+	p, err := policy.New(c.options(), n, asked)
 	if err != nil {
 		return settings{}, err
 	}
-	cfg := c.filled()
-	hello := ourHello(cfg.ReadBuffer)
+	observe.ServeIfAsked(p.Logger)
+	observe.DumpIfAsked(p.Logger)
+	if err := p.Err(); err != nil {
+		return settings{}, err
+	}
+	log := p.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	hello := ourHello(p.ReadBuffer)
 	hello.Bufs = recvBuffers // for the device
 	set := settings{
-		Config: handshake.Config{
-			SDPOnly:          n.only,
-			Devices:          dev.usable,
-			Declined:         slices.Clip(dev.declined),
-			Worth:            dev.worthAt,
-			MayAsk:           dev.mayAsk,
-			ReplyTimeout:     cfg.ReplyTimeout,
-			PlainTTL:         cfg.PlainTTL,
-			HandshakeTimeout: dev.handshakeTimeout,
-			StepUpTimeout:    cfg.StepUpTimeout,
-			ThroughProxies:   cfg.StepUpThroughProxies,
-			CRC:              cfg.CRC,
-			Logger:           cfg.Logger,
+		Policy: p,
+		handshake: handshake.Config{
+			SDPOnly:          n.Only,
+			Devices:          p.Devices,
+			Declined:         p.Declined,
+			Worth:            p.Worth,
+			MayAsk:           p.MayAsk,
+			ReplyTimeout:     p.ReplyTimeout,
+			PlainTTL:         p.PlainTTL,
+			HandshakeTimeout: p.HandshakeTimeout,
+			StepUpTimeout:    p.StepUpTimeout,
+			ThroughProxies:   p.ThroughProxies,
+			CRC:              p.CRC,
+			Logger:           log,
 			Hello:            hello,
-			Promise:          func() (wire.Hello, error) { return reserve(cfg.ReadBuffer) },
+			Promise:          func() (wire.Hello, error) { return reserve(p.ReadBuffer) },
 			Withdraw:         unreserve,
 		},
-		tuning:   dev.tuning,
-		shm:      dev.shm,
-		listed:   dev.listed,
-		meetTime: cfg.ReplyTimeout,
-		asks:     len(dev.usable) > 0 && len(dev.probe) > 0,
-		policy:   policyFor(dev.dir, dev.uids),
-		network:  n.id(),
-		never:    never,
+		moves:   movesFor(p),
+		shm:     p.SHM,
+		network: n.ID(),
 	}
-	if n.only && (c == nil || c.ReplyTimeout == 0) {
-		set.ReplyTimeout = demandTime
-	}
-	if set.shm && (n.only || set.asks) { // a client that waits to be met sends nothing
+	if p.SHM && (n.Only || p.Asks()) { // a client that waits to be met sends nothing
 		met := set // of the connections that were met
-		set.Meet = met.meeting
+		set.handshake.Meet = met.meeting
 	}
 	return set, nil
 }
-
-// demandTime is how long a Dial that demands SDP and has no deadline waits for a peer that says nothing: about as long as
-// the kernel waits for an answer to connect.
-const demandTime = 2 * time.Minute
 
 // A meetError says why a peer was not met in shared memory.
 type meetError struct {
@@ -133,10 +116,10 @@ func (e *meetError) Unwrap() error { return e.err }
 // an error: in shared memory if that is on this host, and otherwise, or if other devices were named, with a Request. If
 // containers share a directory, the addresses do not tell which of these it is.
 func (s *settings) client(ctx context.Context, client *handshake.Client, conn net.Conn) (*Conn, error) {
-	asks := len(s.Devices) > 0 && (s.listed || !sameHost(conn))
+	asks := len(s.Devices) > 0 && (s.Listed || !sameHost(conn))
 	limit := s.ReplyTimeout
 	if asks {
-		limit = s.meetTime
+		limit = s.MeetTimeout
 		if end, ok := ctx.Deadline(); ok {
 			limit = min(limit, time.Until(end)/2)
 		}
@@ -208,6 +191,33 @@ func (s *settings) newConn(up *handshake.Connection, dialled bool) (*Conn, error
 		local:    up.Local,
 		peer:     up.Peer,
 		first:    up.First,
-		tuning:   s.tuning,
+		tuning: tuning{
+			threshold: s.ZCopyThreshold,
+			busyPoll:  s.BusyPoll,
+			window:    s.ReadBuffer,
+			logger:    s.Logger,
+		},
 	})
+}
+
+// plainReason returns why a connection is not of this library. asked is how a handshake ended; nil: there was none.
+func (s *settings) plainReason(c net.Conn, asked error) stats.PlainReason {
+	var not *handshake.NotSDPError
+	switch tcp, ok := c.(*net.TCPConn); {
+	case !ok:
+		return stats.PlainOther
+	case s.Network.Plain:
+		return stats.PlainRule
+	case s.Off:
+		return stats.PlainOff
+	case errors.As(asked, &not) && !not.Usable:
+		return stats.PlainPeer
+	case asked != nil:
+		return stats.PlainSetupFailed
+	case s.Asks() && s.MayAsk(observe.AddrPort(tcp.LocalAddr()).Addr().Unmap(), observe.AddrPort(tcp.RemoteAddr()).Addr().Unmap()):
+		return stats.PlainPeer // a server that has shown it before, or a client that did not ask
+	case sameHost(tcp):
+		return stats.PlainNoDevice
+	}
+	return stats.PlainHost
 }

@@ -4,20 +4,16 @@ package sdp
 
 import (
 	"context"
-	"errors"
 	"net"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/policy"
 )
 
-const haveSHM = false
+type moves struct{}
 
-type policy struct{}
-
-func policyFor(string, []int) policy { return policy{} }
-
-func checkDirectory(string) error { return errors.ErrUnsupported }
+func movesFor(*policy.Policy) moves { return moves{} }
 
 func (s *settings) onHost(net.Conn, bool) *Conn { return nil }
 

@@ -1,10 +1,9 @@
-package sdp
+package policy
 
 import (
 	"bytes"
 	"errors"
 	"log/slog"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -36,7 +35,8 @@ func TestDevices(t *testing.T) {
 		{"environment switches off", "tcp", nil, false, nil, "verbs: not in SDP_DEVICES=tcp; iwarp: not in SDP_DEVICES=tcp", ""},
 		{"program goes before environment", "tcp", []string{"iwarp"}, false, iwarp, "verbs: not in Config.Devices", ""},
 		{"program switches off", "iwarp", []string{"tcp"}, false, nil, "verbs: not in Config.Devices; iwarp: not in Config.Devices", ""},
-		{"program lists none", "", []string{}, false, nil, "verbs: not in Config.Devices; iwarp: not in Config.Devices", ""},
+		{"program lists none", "", []string{}, true, iwarp, "verbs: not compiled into this program", ""},
+		{"program lists none, environment does", "iwarp", []string{}, false, iwarp, "verbs: not in SDP_DEVICES=iwarp", ""},
 		{"program lists shared memory", "", []string{"shm"}, true, nil, "verbs: not in Config.Devices; iwarp: not in Config.Devices", ""},
 
 		{"unknown in environment", "iwarp,ib0", nil, false, nil, "", `SDP_DEVICES=iwarp,ib0: unknown device "ib0"`},
@@ -49,22 +49,16 @@ func TestDevices(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			t.Setenv(devicesVariable, v.environment)
-			cfg := &Config{Devices: v.program}
-			d, err := cfg.devices(true)
-			if v.err == "" {
-				require.NoError(t, err)
-				assert.Equal(t, v.usable, d.usable)
-				assert.Equal(t, v.shm && haveSHM, d.shm)
-				assert.EqualError(t, d.declined.Err(), "no RDMA device can be used: "+v.why)
+			p, err := New(&Options{Devices: v.program}, TCP, true)
+			if v.err != "" {
+				require.EqualError(t, err, v.err)
 				return
 			}
-			require.EqualError(t, err, v.err)
-			d2 := Dialer{Config: cfg}
-			_, err = d2.Dial("tcp", "127.0.0.1:1")
-			require.EqualError(t, err, "dial tcp: "+v.err)
-			lc := ListenConfig{Config: cfg}
-			_, err = lc.Listen(t.Context(), "sdp", "127.0.0.1:0")
-			require.EqualError(t, err, "listen sdp: "+v.err)
+			require.NoError(t, err)
+			assert.Equal(t, v.usable, p.Devices)
+			assert.Equal(t, v.shm && HaveSHM, p.SHM)
+			assert.Equal(t, !v.shm && v.usable == nil && !strings.Contains(v.environment, "verbs"), p.Off)
+			assert.EqualError(t, p.Declined.Err(), "no RDMA device can be used: "+v.why)
 		})
 	}
 }
@@ -97,9 +91,9 @@ func TestUnusableDeviceIsLogged(t *testing.T) {
 	} {
 		events.Process = events.Limiter{}
 		var text bytes.Buffer
-		d := devices{listed: v.listed, tuning: tuning{logger: slog.New(slog.NewTextHandler(&text, nil))}}
+		p := Policy{Listed: v.listed, Logger: slog.New(slog.NewTextHandler(&text, nil))}
 		for range 3 {
-			d.noteUnusable(v.device, errAbsent)
+			p.noteUnusable(v.device, errAbsent)
 		}
 		assert.Equal(t, v.logged, strings.Count(text.String(), `level=INFO msg="sdp: RDMA device unusable on this machine" device=hardware reason="no hardware"`), "%+v", v)
 	}
@@ -108,35 +102,10 @@ func TestUnusableDeviceIsLogged(t *testing.T) {
 // TestDefaultDevices are those that gain something.
 func TestDefaultDevices(t *testing.T) {
 	t.Setenv(devicesVariable, "")
-	d, err := (*Config)(nil).devices(false)
+	p, err := New(nil, TCP, false)
 	require.NoError(t, err)
-	assert.Empty(t, d.usable)
-	assert.Equal(t, haveSHM, d.shm)
-	assert.Contains(t, d.declined.Err().Error(), "iwarp: slower than TCP")
-	assert.Contains(t, d.declined.Err().Error(), "verbs: ")
-}
-
-func TestSDPSwitchedOff(t *testing.T) {
-	t.Setenv(devicesVariable, "tcp")
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	address := ln.Addr().String()
-
-	c, err := Dial("tcp", address)
-	require.NoError(t, err)
-	defer c.Close()
-	assert.IsType(t, &net.TCPConn{}, c)
-	s, err := ln.Accept()
-	require.NoError(t, err)
-	c.Close()
-	n, _ := s.Read(make([]byte, 1))
-	assert.Zero(t, n, "no probe was sent")
-	s.Close()
-
-	const why = "no RDMA device can be used: verbs: not in SDP_DEVICES=tcp; iwarp: not in SDP_DEVICES=tcp"
-	_, err = Dial("sdp", address)
-	assert.EqualError(t, err, "dial sdp: "+why)
-	_, err = Listen("sdp", "127.0.0.1:0")
-	assert.EqualError(t, err, "listen sdp: "+why)
+	assert.Empty(t, p.Devices)
+	assert.Equal(t, HaveSHM, p.SHM)
+	assert.Contains(t, p.Declined.Err().Error(), "iwarp: slower than TCP")
+	assert.Contains(t, p.Declined.Err().Error(), "verbs: ")
 }

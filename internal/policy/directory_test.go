@@ -1,4 +1,4 @@
-package sdp
+package policy
 
 import (
 	"bytes"
@@ -16,22 +16,20 @@ func TestDirectorySetting(t *testing.T) {
 	var text bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&text, nil))
 
-	dir, err := new(Config).directory()
+	dir, err := new(Options).directory()
 	require.NoError(t, err)
 	assert.Empty(t, dir)
 
 	t.Setenv(shmDirVariable, "run/sdp")
-	_, err = new(Config).directory()
+	_, err = new(Options).directory()
 	assert.EqualError(t, err, "SDP_SHM_DIR=run/sdp: not an absolute path")
-	_, err = Dial("tcp", "127.0.0.1:1")
-	assert.EqualError(t, err, "dial tcp: SDP_SHM_DIR=run/sdp: not an absolute path")
-	_, err = (&Config{ShmDir: "sdp"}).directory()
+	_, err = (&Options{ShmDir: "sdp"}).directory()
 	assert.EqualError(t, err, "Config.ShmDir=sdp: not an absolute path")
 
 	missing := t.TempDir() + "/none"
 	t.Setenv(shmDirVariable, missing)
 	for range 3 {
-		dir, err = (&Config{Logger: logger}).directory()
+		dir, err = (&Options{Logger: logger}).directory()
 		require.NoError(t, err)
 		assert.Empty(t, dir)
 	}
@@ -41,7 +39,7 @@ func TestDirectorySetting(t *testing.T) {
 	t.Setenv(shmDirVariable, "/none/either")
 	said := stderrOf(t, func() {
 		for range 3 {
-			_, err = (*Config)(nil).directory()
+			_, err = (*Options)(nil).directory()
 			require.NoError(t, err)
 		}
 	})
@@ -49,7 +47,7 @@ func TestDirectorySetting(t *testing.T) {
 
 	if runtime.GOOS == "linux" {
 		good := t.TempDir()
-		dir, err = (&Config{ShmDir: good, Logger: logger}).directory()
+		dir, err = (&Options{ShmDir: good, Logger: logger}).directory()
 		require.NoError(t, err)
 		assert.Equal(t, good, dir, "the program goes before the environment")
 	}

@@ -1,6 +1,8 @@
-package environ
+package policy
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+)
 
 const atSecure = 23 // AT_SECURE, <linux/auxvec.h>
 

@@ -1,4 +1,4 @@
-package sdp
+package policy
 
 import (
 	"errors"
@@ -13,9 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gosdp/gosdp/internal/budget"
-	"github.com/gosdp/gosdp/internal/environ"
-	"github.com/gosdp/gosdp/internal/observe"
+	"github.com/gosdp/gosdp/internal/events"
 	"github.com/gosdp/gosdp/internal/units"
 )
 
@@ -30,32 +28,45 @@ const (
 	usersVariable     = "SDP_PEER_UIDS"
 	handshakeVariable = "SDP_HANDSHAKE_TIMEOUT"
 	configVariable    = "SDP_CONFIG"
+
+	// StatusVariable makes the process serve its state to the tool sdp. Its value is "1" or the
+	// directory of the socket.
+	StatusVariable = "SDP_STATUS"
+	// DumpVariable makes the process write what its connections carry to a file. Its value is the
+	// file's path, which options may follow: "/tmp/dump-%p.pcapng,conn=:5432,size=64M". "off" forbids
+	// the command "sdp dump".
+	DumpVariable = "SDP_DUMP"
+	// MoveVariable makes connections move at their first exchange ("at-once"), or move and come home at random
+	// ("at-random"), also if both ends are in one process. It is for tests.
+	MoveVariable = "SDP_MOVE"
 )
 
-// moveVariable makes connections move at their first exchange ("at-once"), or move and come home at random
-// ("at-random"), also if both ends are in one process. It is for tests.
-const moveVariable = "SDP_MOVE"
-
-// variables are those that settings depend on.
+// variables are those that a Policy depends on.
 var variables = [...]string{devicesVariable, thresholdVariable, peersVariable, busyPollVariable, memoryVariable, shmDirVariable, usersVariable, handshakeVariable}
 
-// environment returns the values of variables.
-func environment() (values [len(variables)]string) {
+// otherVariables are those of the library and of its tool that are not in variables.
+var otherVariables = [...]string{configVariable, StatusVariable, DumpVariable, MoveVariable, "SDP_REPORT", "SDP_GOCACHE"}
+
+// Variables returns the names of the variables that a Policy depends on, except that of the rules.
+func Variables() []string { return variables[:] }
+
+// Environment has the values of variables. A Policy of the same options is the same while they are.
+type Environment [len(variables)]string
+
+// ReadEnvironment returns the present values.
+func ReadEnvironment() (values Environment) {
 	for i, name := range variables {
-		values[i] = getenv(name)
+		values[i] = Getenv(name)
 	}
 	return values
 }
 
-// otherVariables are those of the library and of its tool that are not in variables.
-var otherVariables = [...]string{configVariable, observe.StatusVariable, observe.DumpVariable, moveVariable, "SDP_REPORT", "SDP_GOCACHE"}
-
 // unknown are the names in the environment that look like the library's and are not, such as SDP_DEVICE.
 var unknown = sync.OnceValue(func() []string {
-	if !environ.Secure() {
-		return unknownIn(os.Environ())
+	if Privileged() {
+		return nil
 	}
-	return nil
+	return unknownIn(os.Environ())
 })
 
 func unknownIn(environment []string) (names []string) {
@@ -75,18 +86,27 @@ func unknownIn(environment []string) (names []string) {
 // nameUnknown reports variables that have no effect.
 func nameUnknown(log *slog.Logger) {
 	for _, name := range unknown() {
-		observe.Complain(log, name, "sdp: environment variable ignored", errUnknown)
+		events.Process.Complain(log, name, "sdp: environment variable ignored", errUnknown)
 	}
 }
 
 var errUnknown = errors.New("unknown name")
 
-// getenv returns a variable of the environment; see [environ.Get].
-func getenv(name string) string { return environ.Get(name) }
+// Privileged reports whether this program has more rights than its caller. Tests replace it.
+var Privileged = sync.OnceValue(privileged)
+
+// Getenv returns a variable of the environment, and "" in a program that has more rights than
+// its caller, who set the environment.
+func Getenv(name string) string {
+	if Privileged() {
+		return ""
+	}
+	return os.Getenv(name)
+}
 
 // bytesOf returns the number of bytes in a variable of the environment; 0: it is not set.
 func bytesOf(variable string) (int64, error) {
-	text := getenv(variable)
+	text := Getenv(variable)
 	if text == "" {
 		return 0, nil
 	}
@@ -97,108 +117,69 @@ func bytesOf(variable string) (int64, error) {
 	return n, nil
 }
 
-// timeOf returns the time in a variable of the environment, which must not be negative, and whether it is set.
+// timeOf returns the time in a variable of the environment, and whether it is set.
 func timeOf(variable string) (d time.Duration, set bool, err error) {
-	text := getenv(variable)
+	text := Getenv(variable)
 	if text == "" {
 		return 0, false, nil
 	}
-	if d, err = units.Time(text); err == nil && d < 0 {
-		err = errors.New("must not be negative")
-	}
-	if err != nil {
+	if d, err = units.Time(text); err != nil {
 		return 0, false, fmt.Errorf("%s=%s: %w", variable, text, err)
 	}
 	return d, true, nil
 }
 
 // threshold returns the length up to which a Write is copied. 0 leaves it to the device.
-func (c *Config) threshold() (int, error) {
+func (o *Options) threshold() (int, error) {
 	environment, err := bytesOf(thresholdVariable)
 	if err != nil {
 		return 0, err
 	}
-	if c != nil && c.ZCopyThreshold != 0 {
-		return c.ZCopyThreshold, nil
+	if o != nil && o.ZCopyThreshold != 0 {
+		return o.ZCopyThreshold, nil
 	}
 	return int(max(math.MinInt, min(environment, math.MaxInt))), nil
 }
 
 // busyPoll returns for how long a wait polls before it parks: not at all if it is negative,
 // and as long as it pays if it is 0.
-func (c *Config) busyPoll() (time.Duration, error) {
-	environment, set, err := timeOf(busyPollVariable)
-	switch {
-	case err != nil:
-		return 0, err
-	case c != nil && c.BusyPoll != 0:
-		return c.BusyPoll, nil
-	case set && environment == 0:
-		return -1, nil
+func (o *Options) busyPoll() (time.Duration, error) {
+	environment, _, err := timeOf(busyPollVariable)
+	if err == nil && o != nil && o.BusyPoll != 0 {
+		return o.BusyPoll, nil
 	}
-	return environment, nil
+	return environment, err
 }
 
 // handshakeTimeout returns how long a listener waits for clients that may speak SDP.
-func (c *Config) handshakeTimeout() (time.Duration, error) {
+func (o *Options) handshakeTimeout() (time.Duration, error) {
 	limit, set, err := timeOf(handshakeVariable)
 	switch {
 	case err != nil:
 		return 0, err
-	case set && limit == 0:
-		return 0, fmt.Errorf("%s=%s: must be positive", handshakeVariable, getenv(handshakeVariable))
-	case c != nil && c.HandshakeTimeout != 0:
-		return c.HandshakeTimeout, nil
+	case set && limit <= 0:
+		return 0, fmt.Errorf("%s=%s: must be positive", handshakeVariable, Getenv(handshakeVariable))
+	case o != nil && o.HandshakeTimeout != 0:
+		return o.HandshakeTimeout, nil
 	case !set:
 		return 5 * time.Second, nil
 	}
 	return limit, nil
 }
 
-// leastMemory is the least budget that SDP_MEMORY may set. A smaller one is a missing unit.
-const leastMemory = 64 << 10
-
-// configuredMemory is the last Config.Memory; 0: none was set.
-var configuredMemory struct {
-	sync.Mutex
-	bytes int64
-}
-
-// setMemory sets the budget of the process to what this Config or an earlier one says, or
-// else to what the environment says, or else to the default.
-func (c *Config) setMemory() error {
-	limit, err := bytesOf(memoryVariable)
-	if err != nil {
-		return err
-	}
-	if text := getenv(memoryVariable); text != "" && limit < leastMemory {
-		return fmt.Errorf("%s=%s: must be at least %dK", memoryVariable, text, leastMemory>>10)
-	}
-	configuredMemory.Lock()
-	defer configuredMemory.Unlock()
-	if c != nil && c.Memory > 0 {
-		configuredMemory.bytes = c.Memory
-	}
-	if n := configuredMemory.bytes; n > 0 {
-		limit = n
-	}
-	budget.Process.SetLimit(limit)
-	return nil
-}
-
 // probe returns the addresses that may be asked; nil: neither the program nor the environment
 // lists any.
-func (c *Config) probe() ([]netip.Prefix, error) {
+func (o *Options) probe() ([]netip.Prefix, error) {
 	environment, err := prefixesOf(peersVariable)
-	if err == nil && c != nil && c.Probe != nil {
-		return c.Probe, nil
+	if err == nil && o != nil && o.Probe != nil {
+		return o.Probe, nil
 	}
 	return environment, err
 }
 
 // peerUIDs returns the users, besides the program's own, whose programs may share memory with it.
-func (c *Config) peerUIDs() (uids []int, err error) {
-	if text := getenv(usersVariable); text != "" {
+func (o *Options) peerUIDs() (uids []int, err error) {
+	if text := Getenv(usersVariable); text != "" {
 		for _, one := range strings.Split(text, ",") {
 			uid, err := strconv.ParseUint(strings.TrimSpace(one), 10, 32)
 			if err != nil {
@@ -207,8 +188,8 @@ func (c *Config) peerUIDs() (uids []int, err error) {
 			uids = append(uids, int(uid))
 		}
 	}
-	if c != nil && c.PeerUIDs != nil {
-		return c.PeerUIDs, nil
+	if o != nil && o.PeerUIDs != nil {
+		return o.PeerUIDs, nil
 	}
 	if f := operator(); f != nil && f.set != nil && len(f.set.Shares) > 0 {
 		return f.set.UIDs(), nil
@@ -218,7 +199,7 @@ func (c *Config) peerUIDs() (uids []int, err error) {
 
 // prefixesOf reads a list of prefixes from a variable of the environment; nil: it is not set.
 func prefixesOf(variable string) (all []netip.Prefix, err error) {
-	text := getenv(variable)
+	text := Getenv(variable)
 	if text == "" {
 		return nil, nil
 	}

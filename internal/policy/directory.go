@@ -1,4 +1,4 @@
-package sdp
+package policy
 
 import (
 	"fmt"
@@ -6,20 +6,16 @@ import (
 	"path/filepath"
 
 	"github.com/gosdp/gosdp/internal/events"
-	"github.com/gosdp/gosdp/internal/observe"
 )
 
 // directory returns the directory in which programs of different network namespaces meet, or "" if there
 // is none. It fails if what the program or the environment says makes no sense. A directory that cannot be used is
 // reported, and is no failure.
-func (c *Config) directory() (string, error) {
-	path, source := getenv(shmDirVariable), shmDirVariable
-	var log *slog.Logger
-	if c != nil {
-		log = c.Logger
-	}
-	if c != nil && c.ShmDir != "" {
-		path, source = c.ShmDir, "Config.ShmDir"
+func (o *Options) directory() (string, error) {
+	path, source := Getenv(shmDirVariable), shmDirVariable
+	log := o.logger()
+	if o != nil && o.ShmDir != "" {
+		path, source = o.ShmDir, "Config.ShmDir"
 	}
 	if path == "" {
 		return "", nil
@@ -30,7 +26,7 @@ func (c *Config) directory() (string, error) {
 	if err := checkDirectory(path); err != nil {
 		err = fmt.Errorf("%s: %w", path, err)
 		if source == shmDirVariable {
-			observe.Complain(log, source, "sdp: shm directory unusable, ignored", err)
+			events.Process.Complain(log, source, "sdp: shm directory unusable, ignored", err)
 		} else {
 			events.Process.Log(log, slog.LevelWarn, err.Error(), "sdp: shm directory unusable, ignored", "error", err)
 		}
