@@ -79,7 +79,7 @@ var layers = []struct {
 		imports: []string{
 			"wire", "rdma", "bcopy", "internal/bubble", "internal/budget", "internal/dump", "internal/fault", "internal/handshake", "internal/netname", "internal/observe", "internal/session", "internal/ticker", "sdp/stats",
 		},
-		tests: []string{"internal/units", "rdma/iwarp", "rdma/iwarp/mpa", "rdma/rdmatest", "listener", "test/conntest", "zcopy"},
+		tests: []string{"internal/units", "rdma/iwarp", "rdma/iwarp/mpa", "rdma/rdmatest", "listener", "test/conntest", "test/watchdog", "zcopy"},
 	}},
 	{"listener", allowed{
 		imports: []string{"internal/bubble", "internal/handshake"},
@@ -87,10 +87,10 @@ var layers = []struct {
 	}},
 	{"sdp", allowed{
 		imports: []string{
-			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/fault", "internal/handshake", "internal/interrupt", "internal/limits",
+			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/engine", "internal/handshake", "internal/limits",
 			"internal/meeting", "internal/netname", "internal/observe", "internal/policy", "internal/rules", "internal/session", "internal/stream", "internal/sysfile", "internal/ticker", "internal/trigger", "rdma/iwarp", "bcopy", "listener", "sdp/stats",
 		},
-		tests: []string{"internal/status", "rdma/iwarp/mpa", "rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
+		tests: []string{"internal/events", "internal/status", "test/conntest", "rdma/iwarp/mpa", "rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
 	}},
 	{"sdp/debug", allowed{imports: []string{"sdp"}, tests: []string{"internal/meeting"}}},
 	{"internal/proxy", allowed{imports: []string{"internal/units", "sdp", "sdp/stats"}, tests: []string{"internal/meeting", "test/watchdog"}}},

@@ -199,11 +199,17 @@ func TestNoRoomForAnotherConnection(t *testing.T) {
 			require.NoError(t, err)
 			defer ln.Close()
 			c, s, err := bothEnds(ln, func(address string) (net.Conn, error) {
-				return (&Dialer{Config: asking}).Dial("tcp", address)
+				c, err := (&Dialer{Config: asking}).Dial("tcp", address)
+				if err == nil {
+					_, err = c.Write([]byte{1}) // the listener waits for the first bytes of a client that may ask
+				}
+				return c, err
 			})
 			require.NoError(t, err)
 			defer c.Close()
 			defer s.Close()
+			_, err = io.ReadFull(s, make([]byte, 1))
+			require.NoError(t, err)
 			assert.IsType(t, (*net.TCPConn)(nil), c)
 			sameBytes(t, c, s, random(1000))
 			sameBytes(t, s, c, random(1000))
