@@ -65,7 +65,7 @@ func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.writeClosed
+		return c.phase.writeClosed()
 	}, soon, time.Millisecond)
 	require.Eventually(t, func() bool { return waitsIn("(*conn).CloseWrite", "[sync.Mutex.Lock") }, soon, time.Millisecond)
 	c.out.sendControl() // what is due by now

@@ -52,16 +52,12 @@ type conn struct {
 	traffic  tally
 	declined handshake.Reasons // why devices that were preferred are not used
 
-	readClosed  bool // CloseRead was called
-	writeClosed bool // CloseWrite was called
-	closed      bool // Close was called
-	discarded   bool // payload arrived that will not be read
-	lost        bool // a Write has found that the peer has closed, or an AbortConn has arrived
-	failed      bool // a violation or an abort has ended the connection
-	violated    bool // the peer has broken a rule of SDP
-	exact       bool // the device posts only the private buffers that there shall be; see promise
-	lent        lent
-	decoy       decoy // of RawConn.Read; none while one is in progress
+	phase  phase
+	health health
+	lent   lent
+	lost   bool  // a Write has found that the peer has closed, or an AbortConn has arrived
+	exact  bool  // the device posts only the private buffers that there shall be; see promise
+	decoy  decoy // of RawConn.Read; none while one is in progress
 
 	recorded record
 

@@ -82,7 +82,7 @@ func (l *lingerList) empty() <-chan struct{} {
 	return l.gone
 }
 
-// lingerOn leaves the closed connection to the background. stepping must be set.
+// lingerOn leaves the closed connection to the background. The connection must be stepping.
 func (k *closer) lingerOn() {
 	c := k.conn
 	_, asks := c.qp.(rdma.Finisher)
@@ -105,26 +105,27 @@ func (k *closer) lingerOn() {
 		return
 	}
 	c.mu.Lock()
-	k.stepping, k.lingering = false, true
+	c.phase.wait()
 	idleMonitor.addLocked(c)
 	c.mu.Unlock()
 }
 
-// visit takes a step for a connection in the background. The idle monitor calls it.
+// visit takes a step for a closed connection, unless another goroutine does. The idle monitor
+// calls it.
 func (k *closer) visit() {
 	c := k.conn
 	c.mu.Lock()
-	if k.stepping {
+	if c.phase != waiting {
 		c.mu.Unlock()
 		return
 	}
 	idle := &c.idle
 	pause := int32(1) << bits.Len32(uint32(min(max(1, idle.ticks), lingerMost))) / 2
 	idle.ticks += idleMonitor.restLocked(c, pause)
-	k.stepping = true
+	c.phase.resume()
 	over, reset := k.stepLocked()
 	if !over {
-		k.stepping = false
+		c.phase.wait()
 		c.mu.Unlock()
 		return
 	}
@@ -138,13 +139,12 @@ func (k *closer) drop() {
 	c := k.conn
 	c.mu.Lock()
 	k.reset = true
-	if k.stepping { // that goroutine finds reset set, or has nearly finished
-		k.late = true
+	if c.phase != waiting { // a goroutine takes steps and finds reset set, or has nearly finished
 		c.poll.wakeAllLocked()
 		c.mu.Unlock()
 		return
 	}
-	k.stepping = true
+	c.phase.resume()
 	idleMonitor.removeLocked(c)
 	c.mu.Unlock()
 	k.finish(true)

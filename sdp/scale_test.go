@@ -186,7 +186,7 @@ func TestIdleBetweenWrites(t *testing.T) {
 		require.Eventually(t, func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.poll.background && s.poll.parked && s.session.Unread() == off
+			return s.poll.background != absent && s.poll.leader == parked && s.session.Unread() == off
 		}, soon, time.Millisecond)
 	}
 	_, err := readStream(s, 0, off, 10_000)

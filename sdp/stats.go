@@ -142,7 +142,7 @@ func (c *conn) describe(info *ConnInfo) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	info.ConnStats = c.statsLocked()
-	info.Closing = c.closed
+	info.Closing = c.phase.closed()
 	info.SendCredit = c.session.Credit()
 	info.ReceiveCredit = c.session.PeerCredit()
 }

@@ -331,7 +331,7 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 		{"both Close", func(c, s *conn) {
 			for _, c := range []*conn{c, s} {
 				go func() { closed <- c.Close() }()
-				until(c, func() bool { return c.closed })
+				until(c, func() bool { return c.phase.closed() })
 			}
 		}, net.ErrClosed},
 	} {
@@ -392,8 +392,8 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 			}
 			for _, c := range []*conn{c, s} {
 				c.mu.Lock()
-				assert.False(t, c.failed)
-				assert.False(t, c.discarded)
+				assert.Equal(t, healthy, c.health)
+				assert.False(t, c.closer.reset)
 				c.mu.Unlock()
 			}
 		})
@@ -413,7 +413,7 @@ func advertisedRead(t *testing.T, s *conn, sq *countedPair) <-chan error {
 		exposed, _ := sq.given(rdma.RemoteWrite, rdma.OpRead)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return exposed == 1 && s.poll.parked && s.session.Parts().ZSink.Advertised() != 0
+		return exposed == 1 && s.poll.leader == parked && s.session.Parts().ZSink.Advertised() != 0
 	}, soon, time.Millisecond)
 	return done
 }

@@ -229,7 +229,7 @@ func (k *talk) once(size, chunk int) {
 
 // readWaits returns when a Read, the only call in progress, waits for the peer.
 func readWaits(c *conn) {
-	until(c, func() bool { return c.poll.parked && !c.poll.background || c.recvErr != nil })
+	until(c, func() bool { return c.poll.leader == parked && c.poll.background == absent || c.recvErr != nil })
 }
 
 // until returns when the connection's state is as is says, which is called with mu
