@@ -154,7 +154,7 @@ type closer struct {
 	conn *conn
 
 	linger   int32 // SetLinger, in seconds
-	reset    bool  // the peer must see a reset, because payload arrived that will not be read, or as SetLinger or drop say
+	reset    bool  // the peer must see a reset: SetLinger(0), payload that nobody will read, or drop
 	finished bool  // the device's sending half has ended
 }
 
@@ -281,7 +281,7 @@ func (k *closer) drain(d time.Duration) (over, reset bool) {
 		c.mu.Unlock()
 		c.out.sendDue()
 		c.mu.Lock()
-		// What happened without mu must be seen here, because it wakes no call.
+		// Nothing would wake this call for what happened while mu was released.
 		if over, _ := k.overLocked(); !over && !c.session.EndSent() && clock() < until {
 			c.poll.waitLocked()
 		}

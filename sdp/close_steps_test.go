@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -75,6 +76,41 @@ func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 	got, err := io.ReadAll(s)
 	assert.NoError(t, err)
 	assert.Equal(t, "hello", string(got))
+}
+
+// pollingPair calls during in its next Poll.
+type pollingPair struct {
+	*memPair
+	during atomic.Pointer[func()]
+}
+
+func (p *pollingPair) Poll(wcs []rdma.Completion) (int, error) {
+	if during := p.during.Swap(nil); during != nil {
+		(*during)()
+	}
+	return p.memPair.Poll(wcs)
+}
+
+// TestCloseDuringHalfClose: CloseRead and CloseWrite look at what has arrived before they close
+// anything. A Close that comes meanwhile closes the connection, and they do not.
+func TestCloseDuringHalfClose(t *testing.T) {
+	for name, half := range map[string]func(*conn) error{"CloseRead": (*conn).CloseRead, "CloseWrite": (*conn).CloseWrite} {
+		t.Run(name, func(t *testing.T) {
+			qp := &pollingPair{memPair: newMemPair(t, recvBuffers)}
+			c := memConn(t, qp, true, -1, recvBuffers)
+			closed := make(chan error, 1)
+			during := func() {
+				go func() { closed <- c.Close() }()
+				until(c, func() bool { return c.phase.closed() })
+			}
+			qp.during.Store(&during)
+			checkError(t, half(c), "close", net.ErrClosed)
+			require.NoError(t, await(t, closed, soon))
+			c.mu.Lock()
+			assert.Equal(t, concluded, c.phase)
+			c.mu.Unlock()
+		})
+	}
 }
 
 // TestReadAfterCloseRead: what has arrived can still be read, and nothing waits for more.

@@ -18,7 +18,8 @@ import (
 //
 // A Write is in write.go and send.go, or direct_write.go if it is not copied. A
 // message from the peer passes through poll.go, messages.go and promise.go (credit) to a Read
-// in read.go or direct_read.go. close.go and linger.go end the connection.
+// in read.go or direct_read.go. close.go and linger.go end the connection. state.go has its
+// states.
 //
 // The locks, from the outermost to the innermost. Each may be taken without the ones before
 // it:
