@@ -226,7 +226,7 @@ func TestWriteAfterThePeersClose(t *testing.T) {
 		require.Eventually(t, func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.poll.receiveArrivedLocked()
+			c.poll.receiveArrivedReleasing()
 			return c.recvErr != nil
 		}, soon, time.Millisecond)
 		n, err := c.Write(nil)

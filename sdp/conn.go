@@ -153,7 +153,7 @@ func (c *conn) startZeroCopy(s *setup) {
 	}
 	most := min(limits.ORD, int(s.local.ORD))
 	if threshold <= 0 || most == 0 || bubble.Inside() {
-		return // in a bubble nothing is advertised; see offerLocked
+		return // in a bubble nothing is advertised; see offerReleasing
 	}
 	c.session.StartDirect(session.DirectConfig{
 		Threshold:   threshold,
