@@ -30,9 +30,11 @@ import (
 //   - mu guards everything that follows it. It is never held across a call into the device
 //     that could block.
 //
-// A function whose name ends in Locked must be called with mu held, and returns with mu
-// held. If it releases mu in between, its comment says so. The methods of promise and
-// deadline, which never release it, do without the suffix.
+// A function whose name ends in Locked must be called with mu held, and does not release it. One
+// whose name ends in Releasing must be called with mu held too, but releases it in between and
+// returns with mu held: what its caller knew may not hold any more. One that ends in AndUnlock
+// returns without mu. The methods of promise and deadline, which never release mu, do without a
+// suffix.
 type conn struct {
 	tcp    net.Conn // the connection that the handshake ran on
 	qp     rdma.QueuePair

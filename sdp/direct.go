@@ -39,9 +39,6 @@ var errUnanswered = fmt.Errorf("sdp: cancelled transfer: peer did not release me
 // has the memory exposes it: write, fetchReleasing and advertiseReleasing return when none of it
 // is exposed or in use. If the peer does not help to get there in time, they abort the
 // connection, which ends all access.
-//
-// The methods whose names end in Locked release conn.mu in between, except for
-// completedLocked, armTakeUpLocked, writeStateLocked, mayWaitLocked and endReadingLocked.
 type zeroCopy struct {
 	conn     *conn
 	mostRead int // RDMA Reads that may be outstanding

@@ -19,7 +19,7 @@ import (
 // tick of the idle monitor, or when a Write waits for the device. A Read would be delayed by
 // a second wake-up if it followed the background poller, so it makes it stop (claims).
 //
-// Guarded by conn.mu. All methods that lead or wait release it in between.
+// Guarded by conn.mu.
 type poller struct {
 	conn *conn
 	cond bubble.Cond // of the followers
