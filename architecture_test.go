@@ -36,6 +36,7 @@ var layers = []struct {
 	{"test/netns", allowed{}},
 	{"wire", allowed{tests: []string{"test/watchdog"}}},
 	{"rdma", allowed{}},
+	{"sdp/stats", allowed{}},
 	{"internal/netname", allowed{}},
 	{"internal/adopted", allowed{}},
 	{"internal/bubble", allowed{}},
@@ -72,17 +73,17 @@ var layers = []struct {
 	{"internal/policy", allowed{
 		imports: []string{"wire", "rdma", "internal/budget", "internal/events", "internal/handshake", "internal/meeting", "internal/netname", "internal/rnics", "internal/rules", "internal/units", "rdma/iwarp"},
 	}},
+	{"internal/observe", allowed{imports: []string{"wire", "rdma", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/handshake", "internal/policy", "internal/status", "sdp/stats"}}},
 	{"listener", allowed{
 		imports: []string{"internal/bubble", "internal/handshake"},
 		tests:   []string{"wire", "rdma", "rdma/iwarp", "rdma/iwarp/mpa"},
 	}},
-	{"sdp/stats", allowed{}},
 	{"sdp", allowed{
 		imports: []string{
 			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/fault", "internal/handshake", "internal/interrupt", "internal/limits",
-			"internal/meeting", "internal/netname", "internal/policy", "internal/rnics", "internal/rules", "internal/session", "internal/status", "internal/stream", "internal/sysfile", "internal/ticker", "internal/trigger", "internal/units", "rdma/iwarp", "bcopy", "listener", "sdp/stats",
+			"internal/meeting", "internal/netname", "internal/observe", "internal/policy", "internal/rules", "internal/session", "internal/stream", "internal/sysfile", "internal/ticker", "internal/trigger", "rdma/iwarp", "bcopy", "listener", "sdp/stats",
 		},
-		tests: []string{"rdma/iwarp/mpa", "rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
+		tests: []string{"internal/status", "rdma/iwarp/mpa", "rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
 	}},
 	{"sdp/debug", allowed{imports: []string{"sdp"}, tests: []string{"internal/meeting"}}},
 	{"internal/proxy", allowed{imports: []string{"internal/units", "sdp", "sdp/stats"}, tests: []string{"internal/meeting", "test/watchdog"}}},

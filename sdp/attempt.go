@@ -11,6 +11,7 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/netname"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/sdp/stats"
 	"github.com/gosdp/gosdp/wire"
@@ -61,8 +62,8 @@ func (c *Config) settings(n policy.Network, asked bool) (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	serveIfAsked(p.Logger)
-	dumpIfAsked(p.Logger)
+	observe.ServeIfAsked(p.Logger)
+	observe.DumpIfAsked(p.Logger)
 	if err := p.Err(); err != nil {
 		return settings{}, err
 	}
@@ -174,7 +175,7 @@ func (s *settings) countPlain(up *handshake.Connection) {
 	if up.Refused {
 		reason = stats.PlainSetupFailed
 	}
-	setups.plainAccepts[reason].Add(1)
+	observe.PlainAccepts.Add(reason)
 }
 
 // newConn makes the Conn. It has charged its own buffers to the budget when it returns, so
@@ -213,7 +214,7 @@ func (s *settings) plainReason(c net.Conn, asked error) stats.PlainReason {
 		return stats.PlainPeer
 	case asked != nil:
 		return stats.PlainSetupFailed
-	case s.Asks() && s.MayAsk(addrPort(tcp.LocalAddr()).Addr().Unmap(), addrPort(tcp.RemoteAddr()).Addr().Unmap()):
+	case s.Asks() && s.MayAsk(observe.AddrPort(tcp.LocalAddr()).Addr().Unmap(), observe.AddrPort(tcp.RemoteAddr()).Addr().Unmap()):
 		return stats.PlainPeer // a server that has shown it before, or a client that did not ask
 	case sameHost(tcp):
 		return stats.PlainNoDevice

@@ -9,6 +9,7 @@ import (
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/stream"
 )
@@ -56,7 +57,7 @@ func (s *settings) local(tcp *net.TCPConn, dialled, inherited bool) *local {
 
 // open makes the connection the program's.
 func (l *local) open(s *settings, dialled bool) *Conn {
-	openConns.add(l, dialled, s.Logger)
+	observe.Opened(l, dialled, s.Logger)
 	return publish(l)
 }
 

@@ -98,7 +98,7 @@ func TestReadGetsWhatWriteToReturns(t *testing.T) {
 		require.Eventually(t, func() bool {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			return b.poll.leading && b.poll.parked && !b.poll.background
+			return b.poll.leader == parked && b.poll.background == absent
 		}, soon, time.Millisecond)
 		return 0, io.ErrShortWrite
 	}))

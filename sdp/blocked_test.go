@@ -65,7 +65,7 @@ func (b *blockedCall) start(t *testing.T, c *conn) <-chan error {
 	require.Eventually(t, func() bool { // it waits, and nothing moves any more
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		waits := c.poll.cond.Waited() || c.poll.parked
+		waits := c.poll.cond.Waited() || c.poll.leader == parked
 		if b == blockedPost {
 			waits = c.poll.inRoom || c.session.Parts().ZSource.Outstanding() > 0
 		}

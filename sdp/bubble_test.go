@@ -109,7 +109,7 @@ func TestConnectionFromOutsideABubble(t *testing.T) {
 	require.Eventually(t, func() bool { // in vain if there is no idle monitor
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.poll.background && c.poll.parked
+		return c.poll.background != absent && c.poll.leader == parked
 	}, soon, time.Millisecond)
 	var echo sync.WaitGroup
 	echo.Go(func() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -27,14 +28,14 @@ const (
 func (c *conn) CloseRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	c.poll.receiveArrivedLocked() // a kernel knows of a reset that no call has returned
+	if c.phase.closed() {
 		return c.opError("close", errClosed)
 	}
-	c.poll.receiveArrivedLocked() // a kernel knows of a reset that no call has returned
 	if c.overLocked() {
 		return c.opError("close", syscall.ENOTCONN)
 	}
-	c.readClosed = true
+	c.phase.closeRead()
 	c.refuseAdvertsLocked()
 	c.poll.wakeAllLocked()
 	return nil
@@ -43,7 +44,7 @@ func (c *conn) CloseRead() error {
 // overLocked reports whether a kernel would have no connection any more: both directions have ended, or
 // it was reset, which is also the answer to the first Write after the peer's Close.
 func (c *conn) overLocked() bool {
-	ended := c.writeClosed && (c.recvErr == io.EOF || c.session.PeerEnded())
+	ended := c.phase.writeClosed() && (c.recvErr == io.EOF || c.session.PeerEnded())
 	return ended || isReset(c.recvErr) || isReset(c.sendErr) || c.lost
 }
 
@@ -57,13 +58,13 @@ func (c *conn) refuseAdvertsLocked() {
 // CloseWrite closes the direction to the peer; see [Conn.CloseWrite].
 func (c *conn) CloseWrite() error {
 	c.mu.Lock()
-	if c.closed {
+	c.poll.receiveArrivedLocked()
+	if c.phase.closed() {
 		c.mu.Unlock()
 		return c.opError("close", errClosed)
 	}
-	c.poll.receiveArrivedLocked()
 	over := c.overLocked()
-	c.writeClosed = true
+	c.phase.closeWrite()
 	c.poll.wakeAllLocked()
 	c.mu.Unlock()
 	c.writeMu.Lock() // a Write in progress returns soon
@@ -83,9 +84,9 @@ func (c *conn) CloseWrite() error {
 	return c.opError("close", err)
 }
 
-// endWritesLocked makes the DisConn due. The caller must hold writeMu too.
+// endWritesLocked makes the DisConn due. No Write may be in progress or begin.
 func (c *conn) endWritesLocked() {
-	if c.writeClosed && c.sendErr == nil && c.session.EndWrites() {
+	if c.sendErr == nil && c.session.EndWrites() {
 		c.out.due.Store(true)
 	}
 }
@@ -105,33 +106,31 @@ func (c *conn) endWritesLocked() {
 // needs neither the peer nor the device.
 func (c *conn) Close() error {
 	c.mu.Lock()
-	if c.closed {
+	if c.phase.closed() {
 		c.mu.Unlock()
 		return c.opError("close", errClosed)
 	}
-	c.closed = true
+	c.phase.close()
 	d := c.decoy
 	c.decoy = decoy{}
 	c.refuseAdvertsLocked()
 	c.read.stop()
 	c.write.stop()
 	idleMonitor.removeLocked(c)
-	c.discarded = c.discarded || c.session.Unread() > 0
 	k := &c.closer
-	k.reset = k.linger == 0
+	k.reset = k.reset || k.linger == 0 || c.session.Unread() > 0
 	c.poll.wakeAllLocked()
 	c.mu.Unlock()
 	d.close()
 
 	c.writeMu.Lock()
 	c.mu.Lock()
-	for c.poll.leading || c.zcopy.inRead() {
+	for c.poll.leader != nobody || c.zcopy.inRead() {
 		c.poll.followLocked()
 	}
-	k.stepping = true // no other goroutine steps before this one leaves it to the background
 	over, reset := k.stepLocked()
 	wait := k.waitTimeLocked()
-	c.dumpEnd(c.discarded || k.reset)
+	c.dumpEnd(k.reset)
 	c.mu.Unlock()
 	c.writeMu.Unlock()
 
@@ -150,17 +149,14 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// closer finishes a connection for which Close was called. Guarded by conn.mu.
+// closer finishes a connection for which Close was called; conn.phase has its state. Guarded by
+// conn.mu.
 type closer struct {
 	conn *conn
 
-	linger    int32 // SetLinger, in seconds
-	reset     bool  // the connection is to be reset
-	draining  bool  // the device drains: the background poller may run
-	late      bool  // the time of drain is over
-	finished  bool  // the device's sending half has ended
-	stepping  bool  // a goroutine is in stepLocked or conclude
-	lingering bool  // the idle monitor visits the connection
+	linger   int32 // SetLinger, in seconds
+	reset    bool  // the peer must see a reset: SetLinger(0), payload that nobody will read, or drop
+	finished bool  // the device's sending half has ended
 }
 
 // waitTimeLocked returns how long Close itself waits.
@@ -180,13 +176,12 @@ func (k *closer) waitTimeLocked() time.Duration {
 }
 
 // stepLocked does what can be done for a closed connection now, without waiting. It reports
-// whether the channel can be ended, and whether by a reset. stepping must be set. It
+// whether the channel can be ended, and whether by a reset. The connection must be stepping. It
 // releases mu in between.
 func (k *closer) stepLocked() (over, reset bool) {
 	c := k.conn
 	c.poll.receiveReadyLocked() // credit for the DisConn, among other things
-	if !c.discarded && !k.reset && !c.session.WritesEnded() {
-		c.writeClosed = true
+	if !k.reset && !c.session.WritesEnded() {
 		c.endWritesLocked()
 	}
 	if over, reset = k.overLocked(); over {
@@ -230,7 +225,7 @@ func (k *closer) overLocked() (over, reset bool) {
 	switch {
 	case c.recvErr == io.EOF:
 		return true, false // there is no peer to see a reset
-	case k.reset, c.discarded, c.sendErr != nil:
+	case k.reset, c.sendErr != nil:
 		return true, true
 	}
 	return c.recvErr != nil, c.recvErr != nil
@@ -275,25 +270,24 @@ func (k *closer) drain(d time.Duration) (over, reset bool) {
 	defer c.mu.Unlock()
 	timer := time.AfterFunc(d, func() {
 		c.mu.Lock()
-		k.late = true
 		c.poll.wakeAllLocked()
 		c.mu.Unlock()
 	})
 	defer timer.Stop()
-	k.late = false
 	for !c.session.EndSent() {
-		if over, reset = k.overLocked(); over || k.late {
+		if over, reset = k.overLocked(); over || clock() >= until {
 			return over, reset
 		}
 		c.out.due.Store(true)
 		c.mu.Unlock()
 		c.out.sendDue()
 		c.mu.Lock()
-		if !c.session.EndSent() && !k.late {
+		// Nothing would wake this call for what happened while mu was released.
+		if over, _ := k.overLocked(); !over && !c.session.EndSent() && clock() < until {
 			c.poll.waitLocked()
 		}
 	}
-	k.draining = true
+	c.phase.drain()
 	c.mu.Unlock()
 	// The peer may be waiting for this end to read, as this end waits for the peer.
 	background := time.AfterFunc(drainAlone, func() {
@@ -304,9 +298,9 @@ func (k *closer) drain(d time.Duration) (over, reset bool) {
 	err := c.qp.Drain(until - clock())
 	background.Stop()
 	c.mu.Lock()
-	k.draining = false
+	c.phase.drained()
 	c.poll.wakeAllLocked()
-	for c.poll.background || c.poll.leading {
+	for c.poll.background != absent || c.poll.leader != nobody {
 		c.poll.followLocked()
 	}
 	c.poll.receiveReadyLocked()
@@ -322,10 +316,11 @@ func (k *closer) drain(d time.Duration) (over, reset bool) {
 	return true, true
 }
 
-// conclude ends the channel. stepping must be set, and stays set.
+// conclude ends the channel. The connection must be stepping.
 func (k *closer) conclude(reset bool) {
 	c := k.conn
 	c.mu.Lock()
+	c.phase.conclude()
 	if reset && c.session.Abort() {
 		c.out.due.Store(true)
 	}
@@ -338,9 +333,9 @@ func (k *closer) conclude(reset bool) {
 	}
 	c.mu.Lock()
 	c.promise.end()
-	violation, err := c.violated, c.recvErr
+	violation, err := c.health == violated, c.recvErr
 	c.mu.Unlock()
-	openConns.remove(c, violation, err)
+	observe.Ended(c, violation, err)
 	c.mu.Lock()
 	c.awaitWorkersLocked()
 	c.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -65,7 +67,7 @@ func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.writeClosed
+		return c.phase.writeClosed()
 	}, soon, time.Millisecond)
 	require.Eventually(t, func() bool { return waitsIn("(*conn).CloseWrite", "[sync.Mutex.Lock") }, soon, time.Millisecond)
 	c.out.sendControl() // what is due by now
@@ -75,6 +77,41 @@ func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 	got, err := io.ReadAll(s)
 	assert.NoError(t, err)
 	assert.Equal(t, "hello", string(got))
+}
+
+// pollingPair calls during in its next Poll.
+type pollingPair struct {
+	*memPair
+	during atomic.Pointer[func()]
+}
+
+func (p *pollingPair) Poll(wcs []rdma.Completion) (int, error) {
+	if during := p.during.Swap(nil); during != nil {
+		(*during)()
+	}
+	return p.memPair.Poll(wcs)
+}
+
+// TestCloseDuringHalfClose: CloseRead and CloseWrite look at what has arrived before they close
+// anything. A Close that comes meanwhile closes the connection, and they do not.
+func TestCloseDuringHalfClose(t *testing.T) {
+	for name, half := range map[string]func(*conn) error{"CloseRead": (*conn).CloseRead, "CloseWrite": (*conn).CloseWrite} {
+		t.Run(name, func(t *testing.T) {
+			qp := &pollingPair{memPair: newMemPair(t, recvBuffers)}
+			c := memConn(t, qp, true, -1, recvBuffers)
+			closed := make(chan error, 1)
+			during := func() {
+				go func() { closed <- c.Close() }()
+				until(c, func() bool { return c.phase.closed() })
+			}
+			qp.during.Store(&during)
+			checkError(t, half(c), "close", net.ErrClosed)
+			require.NoError(t, await(t, closed, soon))
+			c.mu.Lock()
+			assert.Equal(t, concluded, c.phase)
+			c.mu.Unlock()
+		})
+	}
 }
 
 // TestReadAfterCloseRead: what has arrived can still be read, and nothing waits for more.
@@ -169,9 +206,7 @@ func TestClosedConnectionsAreForgotten(t *testing.T) {
 	defer cancel()
 	require.NoError(t, WaitClosed(short))
 	for _, end := range []*conn{c, s} {
-		openConns.mu.Lock()
-		assert.NotContains(t, openConns.listLocked(), end.record())
-		openConns.mu.Unlock()
+		assert.NotContains(t, observe.Open(), observe.Conn(end))
 	}
 	assert.Equal(t, before+1000, Stats().BcopySent.Bytes)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gosdp/gosdp/internal/dump"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/netname"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
@@ -21,7 +22,8 @@ import (
 //
 // A Write is in write.go and send.go, or direct_write.go if it is not copied. A
 // message from the peer passes through poll.go, messages.go and promise.go (credit) to a Read
-// in read.go or direct_read.go. close.go and linger.go end the connection.
+// in read.go or direct_read.go. close.go and linger.go end the connection. state.go has its
+// states.
 //
 // The locks, from the outermost to the innermost. Each may be taken without the ones before
 // it:
@@ -55,18 +57,14 @@ type conn struct {
 	traffic  tally
 	declined handshake.Reasons // why devices that were preferred are not used
 
-	readClosed  bool // CloseRead was called
-	writeClosed bool // CloseWrite was called
-	closed      bool // Close was called
-	discarded   bool // payload arrived that will not be read
-	lost        bool // a Write has found that the peer has closed, or an AbortConn has arrived
-	failed      bool // a violation or an abort has ended the connection
-	violated    bool // the peer has broken a rule of SDP
-	exact       bool // the device posts only the private buffers that there shall be; see promise
-	lent        lent
-	decoy       decoy // of RawConn.Read; none while one is in progress
+	phase  phase
+	health health
+	lent   lent
+	lost   bool  // a Write has found that the peer has closed, or an AbortConn has arrived
+	exact  bool  // the device posts only the private buffers that there shall be; see promise
+	decoy  decoy // of RawConn.Read; none while one is in progress
 
-	recorded record
+	recorded observe.Record
 
 	network netname.ID  // for errors; it does not change, and is here because it takes no room
 	told    atomic.Bool // a call has returned the reset
@@ -148,7 +146,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 	}
 	c.promise.account()
 	c.poll.cond.Make()
-	openConns.add(c, s.dialled, s.logger)
+	observe.Opened(c, s.dialled, s.logger)
 	if !bubble.Inside() { // in a bubble only calls in progress work for a connection
 		c.mu.Lock()
 		c.idle.enabled = true

@@ -348,7 +348,7 @@ func TestReaderPassesTheDutyOn(t *testing.T) {
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.poll.parked && !c.poll.background
+		return c.poll.leader == parked && c.poll.background == absent
 	}, soon, time.Millisecond, "the Read polls")
 	calls.Go(func() {
 		n, err := c.Write(make([]byte, total))

@@ -86,7 +86,7 @@ func (d *deadline) set(t time.Time) (passed bool) {
 func (c *conn) setDeadline(d **deadline, t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.phase.closed() {
 		return localOnly(c.opError("set", errClosed))
 	}
 	if *d == nil && !t.IsZero() {

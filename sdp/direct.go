@@ -79,7 +79,7 @@ func (z *zeroCopy) completedLocked(wc *rdma.Completion) {
 	}
 	z.reads--
 	z.fetched += int(wc.ID)
-	if !c.failed {
+	if c.health == healthy {
 		c.session.Fetched(int(wc.ID))
 		c.out.due.Store(true)
 	}
@@ -105,7 +105,7 @@ func (z *zeroCopy) mayWaitLocked(why error, answer *deadline) bool {
 // access the program's memory any more.
 func (z *zeroCopy) abortToReclaimLocked() {
 	c := z.conn
-	c.failed = true // the device's memory is gone soon
+	c.health.fail() // the device's memory is gone soon
 	if c.recvErr == nil {
 		c.recvErr = errUnanswered
 		if c.sendErr == nil {

@@ -38,8 +38,8 @@ func exactConns(t *testing.T) (conns [2]*conn, pairs [2]*memPair) {
 // awaitStall waits until a Write has waited for credit.
 func awaitStall(t *testing.T, c *conn) {
 	t.Helper()
-	before := c.stats().CreditStalls
-	assert.Eventually(t, func() bool { return c.stats().CreditStalls > before }, soon, time.Millisecond)
+	before := c.Stats().CreditStalls
+	assert.Eventually(t, func() bool { return c.Stats().CreditStalls > before }, soon, time.Millisecond)
 }
 
 // TestExactDevice: an exact device always has a buffer for what the peer has credit for, while buffers
@@ -81,11 +81,11 @@ func TestExactDevice(t *testing.T) {
 		}
 		moving.Wait()
 		for _, c := range conns {
-			grown = grown || c.stats().BufferSize > exactSize
+			grown = grown || c.Stats().BufferSize > exactSize
 		}
 		require.Eventually(t, func() bool {
 			passIdleTicks(conns[:]...)
-			return conns[0].stats().BufferSize == exactSize && conns[1].stats().BufferSize == exactSize
+			return conns[0].Stats().BufferSize == exactSize && conns[1].Stats().BufferSize == exactSize
 		}, soon, 10*time.Millisecond, "the buffers shrink")
 	}
 	assert.True(t, grown, "the buffers grow")
@@ -116,12 +116,12 @@ func TestExactDeviceKeepsPromises(t *testing.T) {
 	}
 	const first = 128 << 10
 	wait := write(from, first)
-	require.Eventually(t, func() bool { return to.stats().Unread > 12*(exactSize-64) }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return to.Stats().Unread > 12*(exactSize-64) }, soon, time.Millisecond)
 	read(to, first)
 	wait()
-	require.Equal(t, exactBuffers, to.stats().Buffers)
+	require.Equal(t, exactBuffers, to.Stats().Buffers)
 	const little = 10 << 10 // a Write that asks for larger buffers, and uses few of the present ones
-	for moved := 0; to.stats().BufferSize == exactSize; moved += little {
+	for moved := 0; to.Stats().BufferSize == exactSize; moved += little {
 		require.Less(t, moved, 4<<20)
 		wait := write(from, little)
 		read(to, little)
@@ -133,7 +133,7 @@ func TestExactDeviceKeepsPromises(t *testing.T) {
 	wait()
 	const burst = 3 << 20
 	wait = write(from, burst)
-	require.Eventually(t, func() bool { return to.stats().Unread > 600<<10 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return to.Stats().Unread > 600<<10 }, soon, time.Millisecond)
 	read(to, burst)
 	wait()
 }

@@ -45,7 +45,7 @@ type idleState struct {
 // watchLocked makes the monitor visit c, unless there is nothing to do for it. If c was idle and
 // rests, but has become active, the visit is at the next tick.
 func (m *monitor) watchLocked(c *conn) {
-	if !c.idle.enabled || c.closed || c.recvErr != nil && !c.session.Grown() {
+	if !c.idle.enabled || c.phase.closed() || c.recvErr != nil && !c.session.Grown() {
 		return
 	}
 	switch {
@@ -158,7 +158,7 @@ func (m *monitor) run(t *ticker.Ticker) {
 // visit looks at c once.
 func (m *monitor) visit(c *conn) {
 	c.mu.Lock()
-	if c.closer.lingering {
+	if c.phase.closed() {
 		c.mu.Unlock()
 		c.closer.visit()
 		return

@@ -57,6 +57,6 @@ func readAlone(t *testing.T, read chan<- string) net.Conn {
 		}
 		read <- string(b[:n])
 	}()
-	until(inner, func() bool { return inner.poll.parked && !inner.poll.background })
+	until(inner, func() bool { return inner.poll.leader == parked && inner.poll.background == absent })
 	return s
 }

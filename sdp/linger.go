@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -38,10 +39,9 @@ var mostLingering = 16 << 10
 var lingering lingerList
 
 type lingerList struct {
-	mu     sync.Mutex
-	conns  []*conn       // the one that was closed first comes first
-	gone   chan struct{} // closed when there are none; nil if no call waits for that
-	resets uint64
+	mu    sync.Mutex
+	conns []*conn       // the one that was closed first comes first
+	gone  chan struct{} // closed when there are none; nil if no call waits for that
 }
 
 // add adds c. It returns the oldest connection if there are too many, which must be reset.
@@ -49,9 +49,10 @@ func (l *lingerList) add(c *conn) (oldest *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conns = append(l.conns, c)
+	observe.Closing.Add(1)
 	if len(l.conns) > min(mostLingering, mostDescriptors()/lingerShare) {
 		oldest = l.conns[0]
-		l.resets++
+		observe.CloseResets.Add(1)
 	}
 	return oldest
 }
@@ -62,6 +63,7 @@ func (l *lingerList) remove(c *conn) {
 	defer l.mu.Unlock()
 	if i := slices.Index(l.conns, c); i >= 0 {
 		l.conns = slices.Delete(l.conns, i, i+1)
+		observe.Closing.Add(-1)
 	}
 	if len(l.conns) == 0 && l.gone != nil {
 		close(l.gone)
@@ -82,7 +84,7 @@ func (l *lingerList) empty() <-chan struct{} {
 	return l.gone
 }
 
-// lingerOn leaves the closed connection to the background. stepping must be set.
+// lingerOn leaves the closed connection to the background. The connection must be stepping.
 func (k *closer) lingerOn() {
 	c := k.conn
 	_, asks := c.qp.(rdma.Finisher)
@@ -105,26 +107,27 @@ func (k *closer) lingerOn() {
 		return
 	}
 	c.mu.Lock()
-	k.stepping, k.lingering = false, true
+	c.phase.wait()
 	idleMonitor.addLocked(c)
 	c.mu.Unlock()
 }
 
-// visit takes a step for a connection in the background. The idle monitor calls it.
+// visit takes a step for a closed connection, unless another goroutine does. The idle monitor
+// calls it.
 func (k *closer) visit() {
 	c := k.conn
 	c.mu.Lock()
-	if k.stepping {
+	if c.phase != waiting {
 		c.mu.Unlock()
 		return
 	}
 	idle := &c.idle
 	pause := int32(1) << bits.Len32(uint32(min(max(1, idle.ticks), lingerMost))) / 2
 	idle.ticks += idleMonitor.restLocked(c, pause)
-	k.stepping = true
+	c.phase.resume()
 	over, reset := k.stepLocked()
 	if !over {
-		k.stepping = false
+		c.phase.wait()
 		c.mu.Unlock()
 		return
 	}
@@ -138,13 +141,12 @@ func (k *closer) drop() {
 	c := k.conn
 	c.mu.Lock()
 	k.reset = true
-	if k.stepping { // that goroutine finds reset set, or has nearly finished
-		k.late = true
+	if c.phase != waiting { // a goroutine takes steps and finds reset set, or has nearly finished
 		c.poll.wakeAllLocked()
 		c.mu.Unlock()
 		return
 	}
-	k.stepping = true
+	c.phase.resume()
 	idleMonitor.removeLocked(c)
 	c.mu.Unlock()
 	k.finish(true)

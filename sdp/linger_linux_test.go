@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/observe"
 )
 
 // vanish has the peer's host be gone, as far as a connection is concerned: a filter
@@ -87,9 +90,12 @@ func TestCloseBesideAPeerThatWrites(t *testing.T) {
 type stuckLog struct {
 	slog.Handler
 	in, out chan struct{}
+	on      atomic.Bool
 }
 
-func (l stuckLog) Handle(context.Context, slog.Record) error {
+func (l *stuckLog) Enabled(context.Context, slog.Level) bool { return l.on.Load() }
+
+func (l *stuckLog) Handle(context.Context, slog.Record) error {
 	close(l.in)
 	<-l.out
 	return nil
@@ -100,10 +106,10 @@ func (l stuckLog) Handle(context.Context, slog.Record) error {
 func TestLoggerDoesNotStopTheIdleMonitor(t *testing.T) {
 	nothingCloses(t)
 	c, s := iwarpPair(t)
-	log := stuckLog{slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}), make(chan struct{}), make(chan struct{})}
-	openConns.mu.Lock()
-	c.record().log = slog.New(log)
-	openConns.mu.Unlock()
+	log := &stuckLog{Handler: slog.NewTextHandler(io.Discard, nil), in: make(chan struct{}), out: make(chan struct{})}
+	observe.Ended(c, false, nil)
+	observe.Opened(c, true, slog.New(log)) // it had no Logger
+	log.on.Store(true)
 	appear := vanish(t, s)
 	_, err := c.Write([]byte("x"))
 	require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/gosdp/gosdp/internal/limits"
 	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/internal/netname"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/stream"
 	"github.com/gosdp/gosdp/internal/trigger"
@@ -28,7 +29,7 @@ import (
 // local is a connection between two programs of one host: on TCP or in shared memory.
 type local struct {
 	stream.Conn
-	recorded record
+	recorded observe.Record
 	dump     atomic.Pointer[dump.Stream]
 	network  netname.ID
 	ended    atomic.Bool // Close was called
@@ -135,7 +136,7 @@ func (l *local) Read(b []byte) (int, error) {
 //go:noinline
 func (l *local) hasRead(b []byte, err error) error {
 	if s := l.dump.Load(); s != nil {
-		dumpRead(s, b, netname.Cause(err))
+		observe.DumpRead(s, b, netname.Cause(err))
 	}
 	return l.name(err)
 }
@@ -199,7 +200,7 @@ func (l *local) Close() error {
 	}
 	err := l.Conn.Close()
 	violation := l.Violation()
-	openConns.remove(l, violation != nil, violation)
+	observe.Ended(l, violation != nil, violation)
 	logStayed(l)
 	return l.name(err)
 }
@@ -253,11 +254,14 @@ func (r *rawLocal) Read(f func(fd uintptr) (done bool)) error { return r.l.name(
 
 func (r *rawLocal) Write(f func(fd uintptr) (done bool)) error { return r.l.name(r.raw.Write(f)) }
 
-func (l *local) record() *record { return &l.recorded }
+// Record returns the connection's place in the table of open connections.
+func (l *local) Record() *observe.Record { return &l.recorded }
 
-func (l *local) dumped() *atomic.Pointer[dump.Stream] { return &l.dump }
+// Dumped has the dump's stream.
+func (l *local) Dumped() *atomic.Pointer[dump.Stream] { return &l.dump }
 
-func (l *local) stats() stats.Conn {
+// Stats returns the connection's statistics.
+func (l *local) Stats() stats.Conn {
 	s := stats.Conn{Device: l.Device(), Unread: l.Unread()}
 	if why := l.Why(); why != nil {
 		s.OnTCP = why.Error()
@@ -269,6 +273,7 @@ func (l *local) stats() stats.Conn {
 	return s
 }
 
-func (l *local) describe(info *stats.OpenConn) {
-	info.Conn, info.Closing = l.stats(), l.ended.Load()
+// Describe fills in what the Record does not have.
+func (l *local) Describe(info *stats.OpenConn) {
+	info.Conn, info.Closing = l.Stats(), l.ended.Load()
 }

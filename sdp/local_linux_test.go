@@ -682,8 +682,8 @@ func TestDumpOfALocalConnection(t *testing.T) {
 	c, s := localPair(t, "tcp", nil)
 	var f dumpFile
 	d := startDump(t, &f, fromEnd(c))
-	require.NotNil(t, c.carrier.dumped().Load())
-	require.Nil(t, s.carrier.dumped().Load())
+	require.NotNil(t, c.carrier.Dumped().Load())
+	require.Nil(t, s.carrier.Dumped().Load())
 	var there, back bytes.Buffer
 	for range 60 {
 		exchange(t, c, s)
@@ -719,7 +719,7 @@ func TestDumpOfALocalConnection(t *testing.T) {
 	require.True(t, bytes.Equal(back.Bytes(), received), "%d bytes received, %d in the file", back.Len(), len(received))
 	assert.EqualValues(t, 1, flags[0]&1, "no FIN of this end")
 	assert.EqualValues(t, 1, flags[1]&1, "no FIN of the peer")
-	assert.Nil(t, c.carrier.dumped().Load(), "a closed connection keeps its stream")
+	assert.Nil(t, c.carrier.Dumped().Load(), "a closed connection keeps its stream")
 }
 
 // TestDumpOfALocalReset: a Write that fails is not in the dump.

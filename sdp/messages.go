@@ -18,7 +18,7 @@ func (c *conn) completedLocked(wc *rdma.Completion) {
 		}
 		return
 	}
-	if c.failed {
+	if c.health != healthy {
 		wc.Buffer.Release()
 		return
 	}
@@ -32,9 +32,9 @@ func (c *conn) completedLocked(wc *rdma.Completion) {
 		c.carryOutLocked(&m)
 	}
 	if !m.Kept {
-		c.discarded = c.discarded || m.Payload > 0
+		c.closer.reset = c.closer.reset || m.Payload > 0
 		wc.Buffer.Release()
-		if m.Payload > 0 && err == nil && !c.closed {
+		if m.Payload > 0 && err == nil && !c.phase.closed() {
 			// As Linux resets a connection (tcp_rcv_state_process). What arrived before can be read.
 			c.breakLocked(syscall.ECONNRESET, syscall.ECONNRESET)
 			return
@@ -66,27 +66,29 @@ func (c *conn) carryOutLocked(m *session.Event) {
 func (c *conn) receiveEndedLocked(err error) {
 	var violation bool
 	c.recvErr, c.sendErr, violation = c.session.ChannelEnded(err, c.sendErr, c.qp.Limits().Outlives)
-	c.failed = c.failed || violation
+	if violation {
+		c.health.fail()
+	}
 	c.lost = c.lost || isReset(err) && c.session.PeerEnded()
 	c.poll.wakeAllLocked()
 }
 
 // refusesLocked reports whether payload that arrives now is dropped.
-func (c *conn) refusesLocked() bool { return c.closed || c.readClosed && c.writeClosed }
+func (c *conn) refusesLocked() bool { return c.phase.bothClosed() }
 
 // violatedLocked ends the connection because the peer has broken a rule of SDP. What
 // arrived before can still be read.
 func (c *conn) violatedLocked(err error) {
-	if c.failed {
+	if c.health != healthy {
 		return
 	}
-	c.violated = true
+	c.health.violate()
 	c.breakLocked(err, err)
 }
 
 // breakLocked ends the connection at both ends. Reads and Writes of this one return these errors.
 func (c *conn) breakLocked(recvErr, sendErr error) {
-	c.failed = true
+	c.health.fail()
 	c.recvErr, c.sendErr = recvErr, sendErr
 	if c.session.Abort() {
 		c.out.due.Store(true)
@@ -99,7 +101,7 @@ func (c *conn) breakLocked(recvErr, sendErr error) {
 // abortLocked aborts the channel in a goroutine, because Abort may wait for the device's
 // goroutine, which may wait for mu.
 func (c *conn) abortLocked() {
-	if c.closed {
+	if c.phase.closed() {
 		return // Close ends the channel, and waits for no more workers
 	}
 	c.workers++

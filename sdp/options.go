@@ -36,7 +36,7 @@ func (c *conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.wri
 func (c *conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.phase.closed() {
 		return c.opError("set", errClosed)
 	}
 	c.closer.linger = int32(max(-1, min(sec, math.MaxInt32)))
@@ -75,7 +75,7 @@ func (c *conn) SetNoDelay(noDelay bool) error {
 // SetReadBuffer sets how many bytes may be unread, in the library and in the socket.
 func (c *conn) SetReadBuffer(bytes int) error {
 	c.mu.Lock()
-	if !c.closed {
+	if !c.phase.closed() {
 		c.promise.setWindow(bytes)
 	}
 	c.mu.Unlock()
@@ -109,7 +109,7 @@ func (c *conn) File() (*os.File, error) {
 // another type, which the program has made, may lack them.
 func option[T any](c *conn, set func(T) error) error {
 	c.mu.Lock()
-	closed := c.closed
+	closed := c.phase.closed()
 	c.mu.Unlock()
 	if closed {
 		return c.opError("set", errClosed)

@@ -29,10 +29,8 @@ type poller struct {
 	activity uint32 // grows with each batch of completions, and with what Writes post
 
 	unhandled  int8 // completions of the current batch that were not handled yet
-	leading    bool // there is a leader
-	parked     bool // the leader is in Wait, or about to be
-	background bool // the background poller runs; it leads or waits to lead
-	retire     bool // it is to end
+	leader     leader
+	background background
 	inRoom     bool // a call waits for the device to have room
 
 	few  [2]rdma.Completion // the leader waits with these,
@@ -51,7 +49,7 @@ const pollRounds = 8
 
 // waitLocked waits for news: as the leader if there is none, otherwise as a follower.
 func (p *poller) waitLocked() {
-	if p.leading {
+	if p.leader != nobody {
 		p.followLocked()
 	} else {
 		p.leadLocked()
@@ -61,12 +59,12 @@ func (p *poller) waitLocked() {
 // waitAsLeaderLocked is waitLocked for a call that must not be delayed by following the
 // background poller, which it makes stop.
 func (p *poller) waitAsLeaderLocked() {
-	if !p.leading || !p.background {
+	if p.leader == nobody || p.background == absent {
 		p.waitLocked()
 		return
 	}
 	p.claims++
-	if p.parked {
+	if p.leader == parked {
 		p.conn.qp.Wake()
 	}
 	p.waitLocked()
@@ -80,7 +78,7 @@ func (p *poller) followLocked() { p.cond.Wait(&p.conn.mu) }
 // leadLocked leads until there are completions, it is woken, or nothing more will arrive.
 func (p *poller) leadLocked() {
 	c := p.conn
-	p.leading, p.parked = true, true
+	p.leader.park()
 	c.mu.Unlock()
 	wcs := p.few[:]
 	if p.many != nil {
@@ -88,7 +86,7 @@ func (p *poller) leadLocked() {
 	}
 	n, err := c.qp.Wait(wcs)
 	c.mu.Lock()
-	p.parked = false
+	p.leader.unpark()
 	p.handleLocked(wcs[:n], err)
 	if p.many == nil && n == len(p.few) { // there may be more; answers come one at a time
 		p.many = completionsPool.Get().(*completions)
@@ -106,7 +104,7 @@ func (p *poller) leadLocked() {
 		c.out.sendDue()
 		c.mu.Lock()
 	}
-	p.leading = false
+	p.leader.resign()
 	p.broadcastLocked()
 	idleMonitor.watchLocked(c)
 }
@@ -115,7 +113,7 @@ func (p *poller) leadLocked() {
 // batches. There must be no leader.
 func (p *poller) receiveReadyLocked() {
 	c := p.conn
-	p.leading = true
+	p.leader.poll()
 	wcs := completionsPool.Get().(*completions)
 	defer completionsPool.Put(wcs)
 	for range pollRounds {
@@ -127,7 +125,7 @@ func (p *poller) receiveReadyLocked() {
 			break
 		}
 	}
-	p.leading = false
+	p.leader.resign()
 	p.broadcastLocked()
 }
 
@@ -136,14 +134,14 @@ func (p *poller) receiveReadyLocked() {
 // before. On a closed connection it does nothing, because Close leads there without looking for a leader.
 func (p *poller) receiveArrivedLocked() {
 	p.claims++
-	for first := p.polled; p.leading && p.polled-first < 2 && !p.conn.closed; {
-		if p.parked {
+	for first := p.polled; p.leader != nobody && p.polled-first < 2 && !p.conn.phase.closed(); {
+		if p.leader == parked {
 			p.conn.qp.Wake()
 		}
 		p.followLocked()
 	}
 	p.claims--
-	if !p.leading && !p.conn.closed {
+	if p.leader == nobody && !p.conn.phase.closed() {
 		p.receiveReadyLocked()
 		idleMonitor.watchLocked(p.conn)
 	}
@@ -151,9 +149,9 @@ func (p *poller) receiveArrivedLocked() {
 
 // retireLocked makes the background poller end.
 func (p *poller) retireLocked() {
-	if p.background && !p.retire {
-		p.retire = true
-		if p.parked {
+	if p.background == running {
+		p.background.retire()
+		if p.leader == parked {
 			p.conn.qp.Wake()
 		}
 	}
@@ -184,7 +182,7 @@ func (p *poller) broadcastLocked() { p.cond.Broadcast() }
 // deadline has passed or the connection was closed.
 func (p *poller) wakeAllLocked() {
 	p.broadcastLocked()
-	if p.parked {
+	if p.leader == parked {
 		p.conn.qp.Wake()
 	}
 	if p.inRoom {
@@ -194,19 +192,19 @@ func (p *poller) wakeAllLocked() {
 
 // startBackgroundLocked starts the background poller if there is no leader.
 func (p *poller) startBackgroundLocked() {
-	if p.leading || p.background || !p.mayPollInBackgroundLocked() {
+	if p.leader != nobody || p.background != absent || !p.mayPollInBackgroundLocked() {
 		return
 	}
-	p.background = true
+	p.background.start()
 	c := p.conn
 	c.workers++
 	go func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for p.claims == 0 && !p.retire && p.mayPollInBackgroundLocked() && !p.leading {
+		for p.claims == 0 && p.background == running && p.mayPollInBackgroundLocked() && p.leader == nobody {
 			p.leadLocked()
 		}
-		p.background, p.retire = false, false
+		p.background.end()
 		c.workerDoneLocked()
 	}()
 }
@@ -226,5 +224,5 @@ func (c *conn) awaitWorkersLocked() {
 }
 
 func (p *poller) mayPollInBackgroundLocked() bool {
-	return (!p.conn.closed || p.conn.closer.draining) && p.conn.recvErr == nil
+	return (!p.conn.phase.closed() || p.conn.phase == draining) && p.conn.recvErr == nil
 }

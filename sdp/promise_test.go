@@ -49,7 +49,7 @@ func awaitStill(t *testing.T, writers, readers []*conn) (bytes int) {
 	require.Eventually(t, func() bool {
 		now := 0
 		for _, c := range readers {
-			now += c.stats().Unread
+			now += c.Stats().Unread
 		}
 		for _, c := range writers {
 			c.mu.Lock()
@@ -132,8 +132,8 @@ func TestBudgetBoundsWhatIsUnread(t *testing.T) {
 			assert.LessOrEqual(t, n, budgeted+many*leastPromise)
 			assert.LessOrEqual(t, Stats().Memory, int64(budgeted+2*many*leastCharge))
 			for _, s := range servers {
-				assert.LessOrEqual(t, s.stats().Unread, budgeted/8)
-				assert.Positive(t, s.stats().Unread)
+				assert.LessOrEqual(t, s.Stats().Unread, budgeted/8)
+				assert.Positive(t, s.Stats().Unread)
 				calls.Go(func() {
 					n, err := readStream(s, 0, forever, 100_000)
 					assert.Equal(t, io.EOF, err)
@@ -169,8 +169,8 @@ func TestBothWriteWithoutBudget(t *testing.T) {
 			}
 			awaitStill(t, ends, ends)
 			for _, c := range ends {
-				assert.Positive(t, c.stats().Unread)
-				assert.LessOrEqual(t, c.stats().Unread, leastPromise)
+				assert.Positive(t, c.Stats().Unread)
+				assert.LessOrEqual(t, c.Stats().Unread, leastPromise)
 			}
 			assert.LessOrEqual(t, Stats().Memory, int64(len(ends)*leastCharge))
 			for _, c := range ends {
@@ -384,7 +384,7 @@ func TestShrunkBuffersStayCharged(t *testing.T) {
 	c, s, _, _ := counted(t, -1)
 	_, err := writeStream(c, 0, 100_000, 10_000)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return s.stats().Unread == 100_000 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Stats().Unread == 100_000 }, soon, time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.session.Resize(100)

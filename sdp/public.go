@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/sdp/stats"
 )
 
@@ -20,7 +21,7 @@ import (
 // If a Conn becomes unreachable before it is closed, the garbage collector closes it, as it
 // does a net.TCPConn.
 type Conn struct {
-	carrier // does the work, and never refers to the Conn
+	carrier carrier // does the work, and never refers to the Conn
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -44,7 +45,7 @@ type carrier interface {
 	MultipathTCP() (bool, error)
 	File() (*os.File, error)
 	Device() string
-	operated
+	observe.Conn
 }
 
 // Every method keeps the Conn reachable until it returns (runtime.KeepAlive). Otherwise a
@@ -64,7 +65,7 @@ func publish(c carrier) *Conn {
 // block.
 func dropped(c carrier) {
 	var info stats.OpenConn
-	if c.describe(&info); !info.Closing {
+	if c.Describe(&info); !info.Closing {
 		go c.Close()
 	}
 }
@@ -317,7 +318,7 @@ func (r *rawConn) Write(f func(fd uintptr) (done bool)) error {
 
 // Stats returns the connection's statistics. It may be called after Close.
 func (c *Conn) Stats() stats.Conn {
-	s := c.carrier.stats()
+	s := c.carrier.Stats()
 	runtime.KeepAlive(c)
 	return s
 }

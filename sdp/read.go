@@ -33,7 +33,7 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // readLocked is Read with readMu held too. It releases mu while it waits or copies.
 func (c *conn) readLocked(b []byte) (n int, err error) {
-	if len(b) == 0 && !c.closed {
+	if len(b) == 0 && !c.phase.closed() {
 		return 0, nil // as in package net, whatever the state
 	}
 	for {
@@ -73,7 +73,7 @@ func (c *conn) readLocked(b []byte) (n int, err error) {
 // cannotReadLocked returns why a Read must not go on, whatever has arrived, or nil.
 func (c *conn) cannotReadLocked() error {
 	switch {
-	case c.closed:
+	case c.phase.closed():
 		return errClosed
 	case c.read.passed():
 		return os.ErrDeadlineExceeded
@@ -83,7 +83,7 @@ func (c *conn) cannotReadLocked() error {
 
 // mayNotWaitLocked returns why a Read must not wait for more than has arrived, or nil.
 func (c *conn) mayNotWaitLocked() error {
-	if err := c.cannotReadLocked(); err != nil || !c.readClosed {
+	if err := c.cannotReadLocked(); err != nil || !c.phase.readClosed() {
 		return err
 	}
 	return io.EOF
@@ -92,7 +92,7 @@ func (c *conn) mayNotWaitLocked() error {
 // lookLocked returns the oldest unread bytes. If there are none, it returns why none will
 // arrive, or nil if some may. After CloseRead it may release mu in between.
 func (c *conn) lookLocked() ([]byte, error) {
-	if c.readClosed && c.session.Head() == nil {
+	if c.phase.readClosed() && c.session.Head() == nil {
 		c.poll.receiveArrivedLocked()
 	}
 	if err := c.cannotReadLocked(); err != nil {
@@ -104,7 +104,7 @@ func (c *conn) lookLocked() ([]byte, error) {
 		return head, nil
 	case c.recvErr != nil:
 		return nil, c.recvErr
-	case c.session.PeerEnded(), c.readClosed && !c.session.Announced():
+	case c.session.PeerEnded(), c.phase.readClosed() && !c.session.Announced():
 		return nil, io.EOF
 	}
 	return nil, nil

@@ -57,7 +57,7 @@ func logStayed(c carrier) {
 	if !policy.Logs(rules.LevelSummary) {
 		return
 	}
-	if why := c.stats().Stayed(); why != "" {
+	if why := c.Stats().Stayed(); why != "" {
 		policy.Log(rules.LevelSummary, fmt.Sprintf("close %v to %v: stayed on TCP: %s", c.LocalAddr(), c.RemoteAddr(), why))
 	}
 }

@@ -167,7 +167,7 @@ func TestSmallMessagesHoldNoBuffers(t *testing.T) {
 		_, err := c.Write(streamAt(i*size, size))
 		require.NoError(t, err, "Write %d", i)
 	}
-	assert.GreaterOrEqual(t, c.stats().BcopySent.Messages, uint64(writes)) // an advertised Write's bytes may come in two
+	assert.GreaterOrEqual(t, c.Stats().BcopySent.Messages, uint64(writes)) // an advertised Write's bytes may come in two
 	n, err := readStream(s, 0, writes*size, 1000)
 	assert.NoError(t, err)
 	assert.Equal(t, writes*size, n)
@@ -186,7 +186,7 @@ func TestIdleBetweenWrites(t *testing.T) {
 		require.Eventually(t, func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.poll.background && s.poll.parked && s.session.Unread() == off
+			return s.poll.background != absent && s.poll.leader == parked && s.session.Unread() == off
 		}, soon, time.Millisecond)
 	}
 	_, err := readStream(s, 0, off, 10_000)

@@ -232,7 +232,7 @@ func (s *sender) waitRoomLocked() error { return s.waitDeviceLocked(s.conn.qp.Wa
 // the poller then ends, because the bubble's clock stands still while it waits for the network.
 func (s *sender) waitDeviceLocked(wait func() error) error {
 	c := s.conn
-	c.poll.retire = false
+	c.poll.background.keep()
 	c.poll.startBackgroundLocked()
 	c.poll.inRoom = true
 	c.mu.Unlock()

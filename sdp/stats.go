@@ -1,115 +1,29 @@
 package sdp
 
 import (
-	"sync/atomic"
+	"io"
 
-	"github.com/gosdp/gosdp/internal/budget"
-	"github.com/gosdp/gosdp/internal/dump"
-	"github.com/gosdp/gosdp/internal/handshake"
-	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/sdp/stats"
-	"github.com/gosdp/gosdp/wire"
 )
-
-// tally is the part of Traffic that a connection counts itself. Guarded by conn.mu.
-type tally struct {
-	BcopySent, BcopyReceived                   stats.Counts
-	ControlSent, ControlReceived, CreditStalls uint64
-}
-
-// carriedLocked returns the connection's traffic.
-func (c *conn) carriedLocked() stats.Traffic {
-	t := stats.Traffic{
-		BcopySent:       c.traffic.BcopySent,
-		BcopyReceived:   c.traffic.BcopyReceived,
-		ControlSent:     c.traffic.ControlSent,
-		ControlReceived: c.traffic.ControlReceived,
-		CreditStalls:    c.traffic.CreditStalls,
-	}
-	out, in := c.session.DirectCounts()
-	t.ZCopySent, t.ZCopyReceived = out.Bytes, in.Bytes
-	t.Advertised = out.Adverts + in.Adverts
-	t.Cancels = out.Cancels + in.Cancels
-	t.SendSmSent, t.SendSmCame = in.SendSm, out.SendSm
-	t.ModeChanges = out.ModeChanges + in.ModeChanges
-	return t
-}
-
-func (c *conn) stats() stats.Conn {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.statsLocked()
-}
-
-func (c *conn) record() *record { return &c.recorded }
-
-func (c *conn) dumped() *atomic.Pointer[dump.Stream] { return &c.dump }
-
-func (c *conn) describe(info *stats.OpenConn) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	info.Conn = c.statsLocked()
-	info.Closing = c.closed
-	info.SendCredit = c.session.Credit()
-	info.ReceiveCredit = c.session.PeerCredit()
-}
-
-func (c *conn) statsLocked() stats.Conn {
-	return stats.Conn{
-		Device:         c.device,
-		Declined:       c.declined.Table(),
-		Traffic:        c.carriedLocked(),
-		Buffers:        c.session.Target(),
-		BufferSize:     c.session.BufferSize(),
-		PeerBufferSize: c.session.PeerBufferSize(),
-		Unread:         c.session.Unread(),
-	}
-}
 
 // Stats returns the totals of this process. In a program that "sdp go" has built, they do not include
 // package net's connections (docs/adoption.md). It is safe for concurrent use.
-func Stats() stats.Totals {
-	t := openConns.totals()
-	lingering.mu.Lock()
-	defer lingering.mu.Unlock()
-	t.Closing, t.CloseResets = len(lingering.conns), lingering.resets
-	return t
-}
+func Stats() stats.Totals { return observe.Totals() }
 
-func (o *connTable) totals() stats.Totals {
-	o.mu.Lock()
-	t := stats.Totals{
-		Opened: o.opened, Declined: handshake.DeclinedTotal.Load(), Traffic: o.closed,
-		Memory: budget.Process.Used(), MemoryLimit: budget.Process.Limit(),
-	}
-	t.Pinned = pinned()
-	open := o.listLocked()
-	o.mu.Unlock()
-	for _, r := range open {
-		var info stats.OpenConn
-		r.carrier.describe(&info)
-		t.Add(info.Traffic)
-		if !info.Closing {
-			t.Open++
-		}
-	}
-	return t
-}
+// Connections returns the open connections of this process, including those that are closing,
+// ordered by ID. It is safe for concurrent use.
+func Connections() []stats.OpenConn { return observe.Connections() }
 
-// pinned returns Totals.Pinned.
-func pinned() (bytes map[string]int64) {
-	for _, known := range wire.KnownDevices {
-		d, _ := rdma.LookupDevice(known.Name)
-		p, ok := d.(rdma.Pinner)
-		if !ok {
-			continue
-		}
-		for name, n := range p.Pinned() {
-			if bytes == nil {
-				bytes = make(map[string]int64)
-			}
-			bytes[name] += n
-		}
-	}
-	return bytes
-}
+// WriteStatus writes the state of this process's connections to w as one JSON object, as the
+// status socket does (see [ServeStatus]). docs/operations.md lists its fields. If a later version of the library
+// changes or removes one, and does not only add some, the field "version" changes. WriteStatus is safe for concurrent
+// use.
+func WriteStatus(w io.Writer) error { return observe.WriteStatus(w) }
+
+// ServeStatus lets "sdp stat" and "sdp top" show the connections of this process, until stop is
+// called. It serves their state on a socket in a directory that only the process's user and root
+// can enter, and fails if it cannot make that directory, or finds another one there. It may be called
+// again, and concurrently; the socket exists until every stop was called. SDP_STATUS=1 in the
+// environment has the same effect, from the first Dial or Listen.
+func ServeStatus() (stop func() error, err error) { return observe.ServeStatus() }

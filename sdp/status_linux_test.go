@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -16,16 +15,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gosdp/gosdp/internal/events"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/status"
 	"github.com/gosdp/gosdp/internal/status/collect"
-	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // statusPair returns a connection of the process with itself.
-func statusPair(t *testing.T, config *Config) (client, server *conn) {
+func statusPair(t *testing.T, config *Config) (client, server *Conn) {
 	t.Helper()
 	config = overEngine(config)
 	lc := ListenConfig{Config: config}
@@ -37,7 +34,7 @@ func statusPair(t *testing.T, config *Config) (client, server *conn) {
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	t.Cleanup(func() { s.Close() })
-	return engineOf(t, c), engineOf(t, s)
+	return c.(*Conn), s.(*Conn)
 }
 
 // statusIn returns what the one program says that has its socket in dir. It has any time for that.
@@ -61,10 +58,10 @@ func TestServeStatus(t *testing.T) {
 	dir, err := os.MkdirTemp("", "status")
 	require.NoError(t, err)
 	defer os.RemoveAll(dir)
-	var one statusServer
-	stop, err := one.serve(dir)
+	t.Setenv(policy.StatusVariable, dir)
+	stop, err := ServeStatus()
 	require.NoError(t, err)
-	again, err := one.serve(dir) // two that ask for it share one socket
+	again, err := ServeStatus() // two that ask for it share one socket
 	require.NoError(t, err)
 	require.NoError(t, again())
 	require.NoError(t, again())
@@ -132,36 +129,6 @@ func TestSetupStats(t *testing.T) {
 	require.Error(t, dials[2].Err)
 }
 
-// TestStatsDoNotHoldConnectionsUp has a connection whose lock is held while the statistics are
-// collected: other connections open and close all the same.
-func TestStatsDoNotHoldConnectionsUp(t *testing.T) {
-	client, _ := statusPair(t, nil)
-	client.mu.Lock()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		Stats()
-		Connections()
-	}()
-	require.Eventually(t, func() bool {
-		stack := make([]byte, 1<<20)
-		return strings.Contains(string(stack[:runtime.Stack(stack, true)]), "connTable).totals")
-	}, soon, time.Millisecond)
-	free := make(chan struct{})
-	go func() {
-		openConns.mu.Lock()
-		defer openConns.mu.Unlock()
-		close(free)
-	}()
-	select {
-	case <-free:
-	case <-time.After(soon):
-		t.Error("the table of connections is locked while one of them is")
-	}
-	client.mu.Unlock()
-	<-ended
-}
-
 // eventLog is a log that tests can read.
 type eventLog struct {
 	mu   sync.Mutex
@@ -203,56 +170,6 @@ func TestEventsOfAConnection(t *testing.T) {
 	}
 	require.Equal(t, 2, up, "%v", text.lines())
 	require.Equal(t, 2, ended, "%v", text.lines())
-}
-
-// TestViolationIsAWarning once, however often a host breaks a rule.
-func TestViolationIsAWarning(t *testing.T) {
-	violations = events.Limiter{}
-	var text eventLog
-	for range 3 {
-		client, _ := statusPair(t, &Config{Logger: slog.New(slog.NewTextHandler(&text, nil))})
-		client.mu.Lock()
-		client.violatedLocked(errMonitorData)
-		client.mu.Unlock()
-		client.Close()
-	}
-	require.NoError(t, WaitClosed(t.Context()))
-	const warning = `level=WARN msg="sdp: protocol violation by peer"`
-	require.Equal(t, 1, strings.Count(strings.Join(text.lines(), "\n"), warning))
-}
-
-// TestLossIsNoWarning: a peer that dies during a transfer, or that reports a violation by this
-// end, has not broken a rule.
-func TestLossIsNoWarning(t *testing.T) {
-	for name, end := range map[string]func(*conn){
-		"a Read is aborted after the end of the channel": func(c *conn) {
-			c.receiveEndedLocked(io.EOF)
-			newZeroCopy(c, 1).abortToReclaimLocked()
-		},
-		"a Terminate": func(c *conn) { c.receiveEndedLocked(&rdma.TerminateError{}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			var text eventLog
-			client, _ := statusPair(t, &Config{Logger: slog.New(slog.NewTextHandler(&text, nil))})
-			client.mu.Lock()
-			end(client)
-			client.mu.Unlock()
-			client.Close()
-			require.NoError(t, WaitClosed(t.Context()))
-			require.NotContains(t, strings.Join(text.lines(), "\n"), "protocol violation")
-		})
-	}
-}
-
-// TestStatusVariable is 0, 1 or a path; nothing is shown because of another value.
-func TestStatusVariable(t *testing.T) {
-	for _, wrong := range []string{"off", "true", "2", "a/directory"} {
-		require.ErrorContains(t, serveStatusIf(wrong), "want 0, 1 or an absolute path")
-	}
-	require.NoError(t, serveStatusIf("0"))
-	served.mu.Lock()
-	defer served.mu.Unlock()
-	require.Nil(t, served.server)
 }
 
 // TestNoStatusUnlessAsked requires that nothing is served and no file made by default.

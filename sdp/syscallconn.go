@@ -35,7 +35,7 @@ var (
 func (r *rawSDP) Control(f func(fd uintptr)) error {
 	c := r.c
 	c.mu.Lock()
-	closed := c.closed
+	closed := c.phase.closed()
 	c.mu.Unlock()
 	err := errors.ErrUnsupported
 	switch {
@@ -56,15 +56,15 @@ func (r *rawSDP) Read(f func(fd uintptr) (done bool)) error {
 	c.decoy = decoy{}
 	defer func() {
 		c.mu.Lock()
-		c.unlendLocked() // if f has panicked
-		if !c.closed {   // otherwise Close does not find it
+		c.unlendLocked()       // if f has panicked
+		if !c.phase.closed() { // otherwise Close does not find it
 			c.decoy, d = d, decoy{}
 		}
 		c.mu.Unlock()
 		d.close()
 		c.out.sendDue()
 	}()
-	if !c.poll.leading && !c.closed {
+	if c.poll.leader == nobody && !c.phase.closed() {
 		c.poll.receiveReadyLocked()
 		idleMonitor.watchLocked(c)
 	}

@@ -159,7 +159,7 @@ func TestLivenessCheckTakesALimitedAmount(t *testing.T) {
 	const many = (pollRounds + 2) * len(completions{})
 	c.mu.Lock()
 	c.poll.claims++ // no other goroutine receives them, and a background poller that has begun ends
-	for c.poll.leading {
+	for c.poll.leader != nobody {
 		qp.Wake()
 		c.poll.followLocked()
 	}

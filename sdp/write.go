@@ -47,7 +47,7 @@ func (c *conn) writeOrLose(b []byte) (n int, err error) {
 func (c *conn) lose(b []byte, n int, err error) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lost || c.writeClosed || !errors.Is(err, syscall.EPIPE) {
+	if c.lost || c.phase.writeClosed() || !errors.Is(err, syscall.EPIPE) {
 		return n, err
 	}
 	for before := c.poll.activity - 1; c.recvErr == nil && c.poll.activity != before; {
@@ -56,7 +56,7 @@ func (c *conn) lose(b []byte, n int, err error) (int, error) {
 	}
 	first := !c.lost // an AbortConn may have arrived
 	c.lost = !first || len(b) > 0
-	if !first || c.closed || c.recvErr != io.EOF {
+	if !first || c.phase.closed() || c.recvErr != io.EOF {
 		return n, err
 	}
 	if n += min(len(b)-n, lostMost); n == len(b) {
@@ -68,7 +68,7 @@ func (c *conn) lose(b []byte, n int, err error) (int, error) {
 // writeAll writes b. The caller must hold writeMu.
 func (c *conn) writeAll(b []byte) (n int, err error) {
 	c.mu.Lock()
-	if len(b) == 0 || c.writeClosed {
+	if len(b) == 0 || c.phase.writeClosed() {
 		c.poll.receiveArrivedLocked() // a kernel reports a reset, although nothing is sent
 	}
 	if err := c.cannotWriteLocked(); err != nil || len(b) == 0 {
@@ -86,13 +86,13 @@ func (c *conn) writeAll(b []byte) (n int, err error) {
 // cannotWriteLocked returns why a Write must not go on, or nil.
 func (c *conn) cannotWriteLocked() error {
 	switch {
-	case c.closed:
+	case c.phase.closed():
 		return errClosed
 	case c.write.passed():
 		return os.ErrDeadlineExceeded
 	case c.sendErr != nil:
 		return c.sendErr
-	case c.writeClosed:
+	case c.phase.writeClosed():
 		return syscall.EPIPE
 	}
 	return nil

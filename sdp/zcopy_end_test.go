@@ -37,7 +37,7 @@ func TestZcopyDeadlines(t *testing.T) {
 			neverGivesUp(c)
 			neverGivesUp(s)
 			first := newTalk(t, c, s)
-			first.until("a Write that was fetched", streamMax, streamMax, func() bool { return c.stats().ZCopySent > 0 })
+			first.until("a Write that was fetched", streamMax, streamMax, func() bool { return c.Stats().ZCopySent > 0 })
 			var calls sync.WaitGroup
 			calls.Go(func() {
 				r := rand.New(rand.NewPCG(uint64(threshold), 1))
@@ -68,7 +68,7 @@ func TestZcopyDeadlines(t *testing.T) {
 				}
 			}
 			calls.Wait()
-			assert.Equal(t, c.stats().ZCopySent, s.stats().ZCopyReceived)
+			assert.Equal(t, c.Stats().ZCopySent, s.Stats().ZCopyReceived)
 		})
 	}
 }
@@ -105,7 +105,7 @@ func TestNobodyReads(t *testing.T) {
 					done <- result{n, err}
 				}()
 				require.Eventually(t, func() bool { // it has no credit any more
-					return c.stats().CreditStalls > 0
+					return c.Stats().CreditStalls > 0
 				}, soon, time.Millisecond)
 				ended := make(chan error, 1)
 				go func() { ended <- v.end(c) }()
@@ -192,7 +192,7 @@ func TestBothWriteForever(t *testing.T) {
 			}
 			still, last := 0, 0
 			require.Eventually(t, func() bool { // nothing moves any more
-				now := c.stats().Unread + s.stats().Unread
+				now := c.Stats().Unread + s.Stats().Unread
 				if still++; now != last {
 					still, last = 0, now
 				}
@@ -331,7 +331,7 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 		{"both Close", func(c, s *conn) {
 			for _, c := range []*conn{c, s} {
 				go func() { closed <- c.Close() }()
-				until(c, func() bool { return c.closed })
+				until(c, func() bool { return c.phase.closed() })
 			}
 		}, net.ErrClosed},
 	} {
@@ -392,8 +392,8 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 			}
 			for _, c := range []*conn{c, s} {
 				c.mu.Lock()
-				assert.False(t, c.failed)
-				assert.False(t, c.discarded)
+				assert.Equal(t, healthy, c.health)
+				assert.False(t, c.closer.reset)
 				c.mu.Unlock()
 			}
 		})
@@ -413,7 +413,7 @@ func advertisedRead(t *testing.T, s *conn, sq *countedPair) <-chan error {
 		exposed, _ := sq.given(rdma.RemoteWrite, rdma.OpRead)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return exposed == 1 && s.poll.parked && s.session.Parts().ZSink.Advertised() != 0
+		return exposed == 1 && s.poll.leader == parked && s.session.Parts().ZSink.Advertised() != 0
 	}, soon, time.Millisecond)
 	return done
 }

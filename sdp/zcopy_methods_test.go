@@ -46,12 +46,12 @@ func TestZcopyBuffers(t *testing.T) {
 				assert.True(t, bytes.Equal(want, got))
 			})
 			readWaits(s)
-			before := c.stats().ZCopySent
+			before := c.Stats().ZCopySent
 			n, err := write(c, &v)
 			assert.NoError(t, err)
 			assert.EqualValues(t, len(want), n)
 			reader.Wait()
-			assert.Greater(t, c.stats().ZCopySent-before, uint64(len(want)/2))
+			assert.Greater(t, c.Stats().ZCopySent-before, uint64(len(want)/2))
 			cq.backFromWrite(t)
 			sq.backFromRead(t)
 		})
@@ -127,11 +127,11 @@ func TestAllocsZcopy(t *testing.T) {
 			for range 10 {
 				once()
 			}
-			moved := c.stats().ZCopySent
+			moved := c.Stats().ZCopySent
 			reads, _ := sq.counts()
 			_, writes := cq.counts()
 			allocs := testing.AllocsPerRun(rounds-1, once)
-			moved = c.stats().ZCopySent - moved
+			moved = c.Stats().ZCopySent - moved
 			readsNow, _ := sq.counts()
 			_, writesNow := cq.counts()
 			mode, _ := modeOut(c)

@@ -174,12 +174,12 @@ func TestZcopyPeerKilled(t *testing.T) {
 		p := startPeer(t)
 		c := p.perform(t, "write")
 		n := 0
-		for end := time.Now().Add(soon); c.stats().ZCopyReceived == 0 && time.Now().Before(end); {
+		for end := time.Now().Add(soon); c.Stats().ZCopyReceived == 0 && time.Now().Before(end); {
 			var err error
 			n, err = readStream(c, n, n+50<<20, 1<<20)
 			require.NoError(t, err)
 		}
-		require.NotZero(t, c.stats().ZCopyReceived)
+		require.NotZero(t, c.Stats().ZCopyReceived)
 		done := make(chan error, 1)
 		go func() {
 			_, err := readStream(c, n, forever, 1<<20)
@@ -197,7 +197,7 @@ func TestZcopyPeerKilled(t *testing.T) {
 			done <- err
 		}()
 		require.Equal(t, "sent 0 got 50000000", p.report(t))
-		require.Eventually(t, func() bool { return c.stats().ZCopySent > 0 }, soon, time.Millisecond)
+		require.Eventually(t, func() bool { return c.Stats().ZCopySent > 0 }, soon, time.Millisecond)
 		p.kill()
 		checkError(t, await(t, done, soon), "write", syscall.ECONNRESET, syscall.EPIPE)
 	})

@@ -125,7 +125,7 @@ func TestZcopySizes(t *testing.T) {
 				calls.Wait()
 				assert.Equal(t, sent, got)
 				for _, way := range [2][2]*conn{{c, s}, {s, c}} {
-					out, in := way[0].stats(), way[1].stats()
+					out, in := way[0].Stats(), way[1].Stats()
 					// What the peer has fetched both have counted, what was written into its memory too.
 					assert.Equal(t, out.ZCopySent, in.ZCopyReceived)
 					assert.EqualValues(t, total, out.ZCopySent+out.BcopySent.Bytes)
@@ -205,7 +205,7 @@ type talk struct {
 func (k *talk) until(what string, size, chunk int, shown func() bool) {
 	k.t.Helper()
 	for !shown() {
-		require.True(k.t, time.Now().Before(k.within), "%s: not within %d MB; %+v", what, k.off>>20, k.c.stats().Traffic)
+		require.True(k.t, time.Now().Before(k.within), "%s: not within %d MB; %+v", what, k.off>>20, k.c.Stats().Traffic)
 		k.once(size, chunk)
 	}
 }
@@ -229,7 +229,7 @@ func (k *talk) once(size, chunk int) {
 
 // readWaits returns when a Read, the only call in progress, waits for the peer.
 func readWaits(c *conn) {
-	until(c, func() bool { return c.poll.parked && !c.poll.background || c.recvErr != nil })
+	until(c, func() bool { return c.poll.leader == parked && c.poll.background == absent || c.recvErr != nil })
 }
 
 // until returns when the connection's state is as is says, which is called with mu
@@ -321,18 +321,18 @@ func TestModes(t *testing.T) {
 		_, writes := cq.counts()
 		return writes > 2
 	})
-	assert.Zero(t, s.stats().ZCopySent, "the other direction is as it was")
+	assert.Zero(t, s.Stats().ZCopySent, "the other direction is as it was")
 	other, _ := modeOut(s)
 	assert.Equal(t, wire.ModeCombined, other)
 
 	for range 2 {
 		k.untilMode(wire.ModeBuffered, 1<<20, 4<<10) // the reader's slices are small
 		assert.NotZero(t, countsIn(s).SendSm)
-		before := c.stats()
+		before := c.Stats()
 		for range 5 {
 			k.once(1<<20, 4<<10)
 		}
-		after := c.stats()
+		after := c.Stats()
 		assert.Equal(t, before.ZCopySent, after.ZCopySent, "everything is copied in Buffered mode")
 		assert.Equal(t, before.Advertised, after.Advertised)
 		assert.EqualValues(t, 5<<20, after.BcopySent.Bytes-before.BcopySent.Bytes)
@@ -343,7 +343,7 @@ func TestModes(t *testing.T) {
 		})
 		k.pipelined()
 	}
-	assert.GreaterOrEqual(t, c.stats().ModeChanges, uint64(1+2*4))
+	assert.GreaterOrEqual(t, c.Stats().ModeChanges, uint64(1+2*4))
 	cq.backFromWrite(t)
 	sq.backFromRead(t)
 }
@@ -357,9 +357,9 @@ func TestNoZcopyBelowThreshold(t *testing.T) {
 	for range 20 {
 		k.once(threshold, 1<<20)
 	}
-	assert.Zero(t, c.stats().Advertised)
+	assert.Zero(t, c.Stats().Advertised)
 	k.once(threshold+1, 1<<20)
-	assert.EqualValues(t, 1, c.stats().Advertised)
+	assert.EqualValues(t, 1, c.Stats().Advertised)
 }
 
 // TestNeverZcopy: with a negative threshold nothing is advertised, and what the
@@ -393,16 +393,16 @@ func testNeverZcopy(t *testing.T, threshold int) {
 	require.NoError(t, s.SetDeadline(time.Now().Add(soon)))
 	k := newTalk(t, c, s)
 	k.untilMode(wire.ModeBuffered, 1<<20, 1<<20)
-	assert.NotZero(t, s.stats().SendSmSent)
+	assert.NotZero(t, s.Stats().SendSmSent)
 	back := newTalk(t, s, c)
 	for range 20 {
 		k.once(1<<20, 1<<20)
 		back.once(1<<20, 1<<20)
 	}
-	assert.Zero(t, s.stats().Advertised)
+	assert.Zero(t, s.Stats().Advertised)
 	for _, c := range []*conn{c, s} {
-		assert.Zero(t, c.stats().ZCopySent)
-		assert.Zero(t, c.stats().ZCopyReceived)
+		assert.Zero(t, c.Stats().ZCopySent)
+		assert.Zero(t, c.Stats().ZCopyReceived)
 	}
 	mode, _ := modeOut(c)
 	assert.Equal(t, wire.ModeBuffered, mode, "nothing makes it come back")

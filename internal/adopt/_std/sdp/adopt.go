@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/sdp/stats"
@@ -105,7 +106,7 @@ func Accepted(conn net.Conn, address net.Addr) (c *Conn, why string) {
 	}
 	reason := set.plainReason(conn, nil)
 	if !n.Only && !set.Asks() { // a Listener has counted it
-		setups.plainAccepts[reason].Add(1)
+		observe.PlainAccepts.Add(reason)
 	}
 	return nil, (&stats.Dial{Plain: reason}).Why()
 }
@@ -152,8 +153,8 @@ func CloseAll(d time.Duration) {
 	go func() {
 		defer close(closed)
 		var open []*conn
-		for _, r := range openConns.list() {
-			if c, ok := r.carrier.(*conn); ok {
+		for _, up := range observe.Open() {
+			if c, ok := up.(*conn); ok {
 				open = append(open, c)
 			}
 		}

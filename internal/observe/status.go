@@ -1,4 +1,4 @@
-package sdp
+package observe
 
 import (
 	"fmt"
@@ -19,8 +19,7 @@ import (
 	"github.com/gosdp/gosdp/sdp/stats"
 )
 
-// Connections returns the open connections of this process, including those that are closing,
-// ordered by ID. It is safe for concurrent use.
+// Connections returns the open connections, including those that are closing, ordered by ID.
 func Connections() []stats.OpenConn { return connections(math.MaxInt) }
 
 // connections returns the first open connections, at most most.
@@ -32,25 +31,22 @@ func connections(most int) []stats.OpenConn {
 	for _, r := range open {
 		info := stats.OpenConn{
 			ID: r.id, Opened: time.Unix(0, r.at), Dialled: r.dialled,
-			Local: r.carrier.LocalAddr(), Remote: r.carrier.RemoteAddr(),
+			Local: r.conn.LocalAddr(), Remote: r.conn.RemoteAddr(),
 		}
-		r.carrier.describe(&info)
+		r.conn.Describe(&info)
 		all = append(all, info)
 	}
 	return all
 }
 
-// WriteStatus writes the state of this process's connections to w as one JSON object, as the
-// status socket does (see [ServeStatus]). docs/operations.md lists its fields. If a later version of the library
-// changes or removes one, and does not only add some, the field "version" changes. WriteStatus is safe for concurrent
-// use.
+// WriteStatus writes the state of this process's connections to w as one JSON object.
 func WriteStatus(w io.Writer) error {
-	t := Stats()
+	t := Totals()
 	p := status.Program{
 		Version: status.Version,
 		PID:     os.Getpid(), UID: os.Geteuid(), Name: programName(), Time: time.Now(),
 		Open: t.Open, Opened: t.Opened, Closing: t.Closing, Memory: t.Memory, MemoryLimit: t.MemoryLimit, Pinned: t.Pinned,
-		PlainDials: setups.plainDials.names(), PlainAccepts: setups.plainAccepts.names(),
+		PlainDials: PlainDials.names(), PlainAccepts: PlainAccepts.names(),
 		Conns: status.Conns{},
 	}
 	for _, c := range connections(status.MaxListed) {
@@ -88,11 +84,7 @@ func programName() string {
 	return filepath.Base(os.Args[0])
 }
 
-// ServeStatus lets "sdp stat" and "sdp top" show the connections of this process, until stop is
-// called. It serves their state on a socket in a directory that only the process's user and root
-// can enter, and fails if it cannot make that directory, or finds another one there. It may be called
-// again, and concurrently; the socket exists until every stop was called. SDP_STATUS=1 in the
-// environment has the same effect, from the first Dial or Listen.
+// ServeStatus serves the state on a socket until every stop was called.
 func ServeStatus() (stop func() error, err error) {
 	return served.serve(status.Dir(policy.Getenv(policy.StatusVariable), os.Geteuid()))
 }
@@ -111,7 +103,7 @@ func (s *statusServer) serve(dir string) (stop func() error, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.server == nil {
-		if s.server, err = status.Serve(dir, status.Handlers{Status: WriteStatus, Dump: serveDump}); err != nil {
+		if s.server, err = status.Serve(dir, status.Handlers{Status: WriteStatus, Dump: ServeDump}); err != nil {
 			s.server = nil
 			return nil, &net.OpError{Op: "listen", Net: "unix", Err: err}
 		}
@@ -145,33 +137,13 @@ func serveStatusIf(setting string) error {
 	return err
 }
 
-// serveIfAsked serves the status if the environment asks for it. That it cannot be served is
+// ServeIfAsked serves the status if the environment asks for it. That it cannot be served is
 // no reason for a connection to fail.
-func serveIfAsked(log *slog.Logger) {
+func ServeIfAsked(log *slog.Logger) {
 	if bubble.Inside() { // no goroutine outside a synctest bubble may come from inside
 		return
 	}
 	if err := serveStatusOnce(); err != nil {
 		events.Process.Complain(log, policy.StatusVariable, "sdp: status socket not served", err)
 	}
-}
-
-// appendPinned adds how many bytes are locked in memory for each RDMA device, if there are any.
-func appendPinned(args []any, bytes map[string]int64) []any {
-	if len(bytes) > 0 {
-		args = append(args, "pinned", bytes)
-	}
-	return args
-}
-
-// violations limits what peers can make this process log: a line for each host and minute. The
-// limiter is not the process's, in which the hosts of an attack would take all places.
-var violations events.Limiter
-
-// hostOf returns the part of an address that the peer does not choose anew for each connection.
-func hostOf(a net.Addr) string {
-	if t, ok := a.(*net.TCPAddr); ok {
-		return t.AddrPort().Addr().Unmap().String()
-	}
-	return a.String()
 }

@@ -1,4 +1,4 @@
-package sdp
+package observe
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,8 +48,8 @@ func TestVariablesInVain(t *testing.T) {
 	var text bytes.Buffer
 	said := stderrOf(t, func() {
 		for _, log := range []*slog.Logger{slog.New(slog.NewTextHandler(&text, nil)), nil, nil} {
-			_, err := (&Config{Logger: log}).settings(policy.TCP, false)
-			require.NoError(t, err)
+			ServeIfAsked(log)
+			DumpIfAsked(log)
 		}
 	})
 	assert.Equal(t, "sdp: status socket not served: SDP_STATUS: no directory\n"+
@@ -69,4 +70,30 @@ func TestDumpAtARelativePath(t *testing.T) {
 		assert.EqualError(t, dumpAsked(), strconv.Quote(name)+": want off or an absolute path")
 		assert.NoFileExists(t, name)
 	}
+}
+
+// TestStatusVariable is 0, 1 or a path; nothing is shown because of another value.
+func TestStatusVariable(t *testing.T) {
+	for _, wrong := range []string{"off", "true", "2", "a/directory"} {
+		require.ErrorContains(t, serveStatusIf(wrong), "want 0, 1 or an absolute path")
+	}
+	require.NoError(t, serveStatusIf("0"))
+	served.mu.Lock()
+	defer served.mu.Unlock()
+	require.Nil(t, served.server)
+}
+
+// TestDumpSaysThatItHasBegun when the connections take part that are open, and not before: what they
+// carry after that is in the dump.
+func TestDumpSaysThatItHasBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		g := &greeting{w: &said, joined: make(chan struct{})}
+		go g.Write([]byte("packets"))
+		synctest.Wait()
+		assert.Empty(t, said.String())
+		close(g.joined)
+		synctest.Wait()
+		assert.Equal(t, "ok\npackets", said.String())
+	})
 }
