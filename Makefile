@@ -56,7 +56,7 @@ staticcheck: ## staticcheck
 # These packages start other programs, need root, or take minutes; check has them.
 SEPARATE := $(addprefix github.com/gosdp/gosdp/,examples/proxy $(addprefix test/,adoption containers faults lab lab/inside strangers))
 unit: ## all unit tests once, with the race detector and the seeds of every fuzzer
-	@GORACE=atexit_sleep_ms=0 go test -race -short -timeout 5m $$(go list $(ALL) | grep -vxF $(SEPARATE:%=-e %))
+	@GORACE=atexit_sleep_ms=0 go test -race -short -timeout 10m $$(go list $(ALL) | grep -vxF $(SEPARATE:%=-e %))
 
 # --- check
 
@@ -78,7 +78,7 @@ ways: ## the tests of sdp, each way of moving bytes
 	@$(MAKE) --no-print-directory --output-sync=target -j 2 $(WAYS)
 
 $(WAYS):
-	@echo "$(way) go test"; $(way) go test -short -timeout 5m ./sdp
+	@echo "$(way) go test"; $(way) go test -short -timeout 10m ./sdp
 
 alone: ## each module with its own requirements only
 	@export GOWORK=off; command='go vet ./...'; $(each)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/engine"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/netname"
 	"github.com/gosdp/gosdp/internal/observe"
@@ -31,6 +32,9 @@ type settings struct {
 // changed, and each second, because devices may have come or gone: it would take a twentieth of the time of a dial.
 var standards [netname.Count]atomic.Pointer[standard]
 
+// epoch is the zero of standard.at.
+var epoch = time.Now()
+
 type standard struct {
 	settings
 	environment policy.Environment
@@ -44,7 +48,7 @@ func (c *Config) shared(n policy.Network) (*settings, error) {
 		set, err := c.settings(n, n.Only)
 		return &set, err
 	}
-	now, slot := standard{environment: policy.ReadEnvironment(), at: clock()}, &standards[n.ID()]
+	now, slot := standard{environment: policy.ReadEnvironment(), at: time.Since(epoch)}, &standards[n.ID()]
 	if last := slot.Load(); last != nil && last.environment == now.environment && now.at-last.at < time.Second {
 		return &last.settings, nil
 	}
@@ -71,8 +75,8 @@ func (c *Config) settings(n policy.Network, asked bool) (settings, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	hello := ourHello(p.ReadBuffer)
-	hello.Bufs = recvBuffers // for the device
+	hello := engine.OurHello(p.ReadBuffer)
+	hello.Bufs = engine.RecvBuffers // for the device
 	set := settings{
 		Policy: p,
 		handshake: handshake.Config{
@@ -89,8 +93,8 @@ func (c *Config) settings(n policy.Network, asked bool) (settings, error) {
 			CRC:              p.CRC,
 			Logger:           log,
 			Hello:            hello,
-			Promise:          func() (wire.Hello, error) { return reserve(p.ReadBuffer) },
-			Withdraw:         unreserve,
+			Promise:          func() (wire.Hello, error) { return engine.Reserve(p.ReadBuffer) },
+			Withdraw:         engine.Unreserve,
 		},
 		moves:   movesFor(p),
 		shm:     p.SHM,
@@ -181,23 +185,27 @@ func (s *settings) countPlain(up *handshake.Connection) {
 // newConn makes the Conn. It has charged its own buffers to the budget when it returns, so
 // the promise of the handshake is withdrawn.
 func (s *settings) newConn(up *handshake.Connection, dialled bool) (*Conn, error) {
-	defer unreserve(up.Promised)
-	return newConn(up.Conn, up.QP, setup{
-		network:  s.network,
-		device:   up.Device,
-		dialled:  dialled,
-		decided:  !up.MustDecide && up.First == nil,
-		declined: up.Declined,
-		local:    up.Local,
-		peer:     up.Peer,
-		first:    up.First,
-		tuning: tuning{
-			threshold: s.ZCopyThreshold,
-			busyPoll:  s.BusyPoll,
-			window:    s.ReadBuffer,
-			logger:    s.Logger,
+	defer engine.Unreserve(up.Promised)
+	c, err := engine.New(up.Conn, up.QP, engine.Setup{
+		Network:  s.network,
+		Device:   up.Device,
+		Dialled:  dialled,
+		Decided:  !up.MustDecide && up.First == nil,
+		Declined: up.Declined,
+		Local:    up.Local,
+		Peer:     up.Peer,
+		First:    up.First,
+		Tuning: engine.Tuning{
+			Threshold: s.ZCopyThreshold,
+			BusyPoll:  s.BusyPoll,
+			Window:    s.ReadBuffer,
+			Logger:    s.Logger,
 		},
 	})
+	if err != nil {
+		return nil, err
+	}
+	return publish(c), nil
 }
 
 // plainReason returns why a connection is not of this library. asked is how a handshake ended; nil: there was none.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/policy"
-	"github.com/gosdp/gosdp/wire"
 )
 
 // Config contains the options of SDP. A nil Config and the zero value of every field mean the
@@ -83,25 +82,3 @@ func SetMemoryLimit(bytes int64) (previous int64) { return policy.SetMemoryLimit
 
 // options returns c as package policy has it.
 func (c *Config) options() *policy.Options { return (*policy.Options)(c) }
-
-const (
-	maxAdverts = 16 // advertisements that the peer may have outstanding
-	maxReads   = 16 // RDMA Reads outstanding, each way
-)
-
-// ourHello is what this end says of itself, whether it dials or listens, if the peer may have
-// readBuffer bytes unread and the budget allows them. 0 means the default.
-func ourHello(readBuffer int) wire.Hello {
-	bufs, size := recvBuffers, recvSize
-	if readBuffer > 0 {
-		bufs = min(bufs, max(leastBuffers, readBuffer/recvSize))
-		size = min(size, max(smallestSize, readBuffer/bufs))
-	}
-	return wire.Hello{
-		Bufs:       uint16(bufs),
-		MaxAdverts: maxAdverts,
-		LocalRcvSz: uint32(size),
-		IRD:        maxReads,
-		ORD:        maxReads,
-	}
-}

@@ -2,6 +2,7 @@ package sdp
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -145,32 +146,54 @@ func TestQueuesAndPoll(t *testing.T) {
 	})
 }
 
-// TestUrgentData: a program sends and receives a byte out of band, between two Writes.
+// TestUrgentData: a program sends a byte out of band, between two Writes. The peer receives it out of band, or in line
+// (SO_OOBINLINE) in its place.
 func TestUrgentData(t *testing.T) {
-	onEachPath(t, func(t *testing.T, c, s promised) any {
-		_, err := c.Write([]byte("before"))
+	for _, inline := range []bool{false, true} {
+		t.Run(fmt.Sprint("in line ", inline), func(t *testing.T) {
+			onEachPath(t, func(t *testing.T, c, s promised) any { return urgent(t, c, s, inline) })
+		})
+	}
+}
+
+func urgent(t *testing.T, c, s promised, inline bool) string {
+	var err error
+	if inline {
+		ours, _ := c.(*Conn)
+		moved := ours != nil && ours.Device() == deviceSHM
+		control(t, s, func(fd int) { err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) })
 		require.NoError(t, err)
-		raw, err := c.SyscallConn()
-		require.NoError(t, err)
-		require.NoError(t, raw.Write(func(fd uintptr) bool {
-			err = unix.Sendto(int(fd), []byte("!"), unix.MSG_OOB, nil)
-			return err != unix.EAGAIN
-		}))
-		require.NoError(t, err)
-		_, err = c.Write([]byte("after"))
-		require.NoError(t, err)
-		got := make([]byte, 12)
-		_, err = io.ReadFull(s, got[:6])
-		require.NoError(t, err)
-		control(t, s, func(fd int) { _, _, err = unix.Recvfrom(fd, got[6:7], unix.MSG_OOB) })
-		require.NoError(t, err)
-		_, err = io.ReadFull(s, got[7:])
-		require.NoError(t, err)
-		for range 50 {
-			exchange(t, c, s)
+		if moved {
+			before := ours.Stats().ShmSent
+			lines(t, c, s, func() bool { return ours.Stats().ShmSent > before })
 		}
-		return string(got)
-	})
+	}
+	_, err = c.Write([]byte("before"))
+	require.NoError(t, err)
+	raw, err := c.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Write(func(fd uintptr) bool {
+		err = unix.Sendto(int(fd), []byte("!"), unix.MSG_OOB, nil)
+		return err != unix.EAGAIN
+	}))
+	require.NoError(t, err)
+	_, err = c.Write([]byte("after"))
+	require.NoError(t, err)
+	got := make([]byte, 12)
+	_, err = io.ReadFull(s, got[:6])
+	require.NoError(t, err)
+	rest := got[6:]
+	if !inline {
+		control(t, s, func(fd int) { _, _, err = unix.Recvfrom(fd, rest[:1], unix.MSG_OOB) })
+		require.NoError(t, err)
+		rest = rest[1:]
+	}
+	_, err = io.ReadFull(s, rest)
+	require.NoError(t, err)
+	for range 50 {
+		exchange(t, c, s)
+	}
+	return string(got)
 }
 
 // TestRawReadsAndWrites: system calls on the descriptor, between Reads and Writes, see each byte once and in order.

@@ -68,19 +68,6 @@ func echoLines(bad func(c *net.TCPConn)) func(c *net.TCPConn) {
 	}
 }
 
-// checkEcho closes c after it has had a line echoed.
-func checkEcho(t *testing.T, c net.Conn) {
-	t.Helper()
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(soon))
-	_, err := io.WriteString(c, "hello\n")
-	assert.NoError(t, err)
-	b := make([]byte, 6)
-	_, err = io.ReadFull(c, b)
-	assert.NoError(t, err)
-	assert.Equal(t, "hello\n", string(b))
-}
-
 // plainServers are what a stranger may do with our Request.
 var plainServers = []struct {
 	name  string

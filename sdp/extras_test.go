@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http/httptest"
 	"regexp"
@@ -34,27 +33,6 @@ func (l bareListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	return bare{c}, nil
-}
-
-func random(n int) []byte {
-	b := make([]byte, n)
-	rand.NewChaCha8([32]byte{1}).Read(b)
-	return b
-}
-
-// sameBytes sends b from one end to the other and compares.
-func sameBytes(t *testing.T, from, to net.Conn, b []byte) {
-	t.Helper()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		_, err := from.Write(b)
-		assert.NoError(t, err)
-	})
-	got := make([]byte, len(b))
-	_, err := io.ReadFull(to, got)
-	wg.Wait()
-	require.NoError(t, err)
-	require.True(t, bytes.Equal(b, got))
 }
 
 // TestServerOfAPlainClientOnAWrappedConnection returns what it has read of the client's first bytes.
@@ -274,19 +252,6 @@ func TestClientSaysWhyNot(t *testing.T) {
 	assert.Contains(t, err.Error(), `answered "HTTP/1.1 400 Bad`)
 	_, err = a.Write([]byte("x"))
 	assert.ErrorIs(t, err, net.ErrClosed)
-}
-
-// rawPair returns the ends of a TCP connection.
-func rawPair(t testing.TB) (client, server net.Conn) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	client, err = net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	server, err = l.Accept()
-	require.NoError(t, err)
-	return client, server
 }
 
 func TestAcceptDeadline(t *testing.T) {

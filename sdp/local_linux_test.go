@@ -25,6 +25,7 @@ import (
 	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/status"
+	"github.com/gosdp/gosdp/test/conntest"
 )
 
 func init() { meeting.TestSelf = true } // both ends of most connections are in the process of the test
@@ -745,7 +746,7 @@ func TestDumpOfALocalReset(t *testing.T) {
 
 // TestStatusOfALocalConnection is what operators see of it.
 func TestStatusOfALocalConnection(t *testing.T) {
-	var text eventLog
+	var text conntest.Log
 	log := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	c, s := localPair(t, "tcp", &Config{Logger: log})
 	listed := func() (dialled, accepted *status.Conn) {
@@ -798,7 +799,7 @@ func TestStatusOfALocalConnection(t *testing.T) {
 	for _, k := range Connections() {
 		assert.NotEqual(t, c.LocalAddr().String(), k.Local.String())
 	}
-	events := strings.Join(text.lines(), "\n")
+	events := strings.Join(text.Lines(), "\n")
 	assert.Equal(t, 2, strings.Count(events, `msg="sdp: connection established"`), "%s", events)
 	assert.Equal(t, 2, strings.Count(events, `msg="sdp: connection closed"`), "%s", events)
 	assert.Contains(t, events, "device=tcp")

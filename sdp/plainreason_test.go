@@ -1,6 +1,7 @@
 package sdp
 
 import (
+	"encoding/binary"
 	"io"
 	"net"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/sdp/stats"
+	"github.com/gosdp/gosdp/wire"
 )
 
 // TestPlainReasonOfAConnection is what the peer has answered, if it was asked.
@@ -39,6 +41,13 @@ func TestPlainReasonOfAConnection(t *testing.T) {
 	}
 }
 
+// unknownDevice is a Request that offers no device that there is.
+func unknownDevice() string {
+	hello := wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 16 << 10, IRD: 4, ORD: 4}
+	private := hello.AppendHello([]byte("\r\n\r\nSDP\x01\x0d\x01\x02\x03\x09"))
+	return "MPA ID Req Frame\x40\x01" + string(binary.BigEndian.AppendUint16(nil, uint16(len(private)))) + string(private)
+}
+
 // TestPlainAcceptsAreCounted by the reason.
 func TestPlainAcceptsAreCounted(t *testing.T) {
 	for name, v := range map[string]struct {
@@ -52,7 +61,7 @@ func TestPlainAcceptsAreCounted(t *testing.T) {
 		"a rule":                   {rules: "use tcp server * 127.0.0.1:*", is: stats.PlainRule},
 		"no shared memory":         {config: &Config{Devices: []string{"iwarp"}}, is: stats.PlainNoDevice},
 		"a client of another kind": {config: asking(nil), says: "GET / HTTP/1.1", is: stats.PlainPeer},
-		"no device in common":      {config: asking(nil), says: string(hostileFrame("MPA ID Req Frame", 0x40, 1, hostileOffers([]byte{1, 2, 3, 9})...)), is: stats.PlainSetupFailed},
+		"no device in common":      {config: asking(nil), says: unknownDevice(), is: stats.PlainSetupFailed},
 		"no socket":                {config: asking(nil), says: "GET / HTTP/1.1", wrap: true, is: stats.PlainOther},
 	} {
 		t.Run(name, func(t *testing.T) {

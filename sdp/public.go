@@ -1,6 +1,7 @@
 package sdp
 
 import (
+	"context"
 	"io"
 	"net"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/engine"
 	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/sdp/stats"
 )
@@ -322,3 +324,10 @@ func (c *Conn) Stats() stats.Conn {
 	runtime.KeepAlive(c)
 	return s
 }
+
+// WaitClosed waits until every closed connection of this process has delivered what its Writes
+// accepted, or has failed. A program that exits earlier may lose some of that, except over shm.
+// If ctx is done first, WaitClosed returns the context's error. It is safe for concurrent use.
+//
+// In a testing/synctest bubble it returns immediately, because Close itself waits there.
+func WaitClosed(ctx context.Context) error { return engine.WaitClosed(ctx) }

@@ -19,6 +19,7 @@ import (
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/sdp/stats"
+	"github.com/gosdp/gosdp/test/conntest"
 )
 
 // setRules lets a file with this text be the operator's until the test ends. PORT in it stands for
@@ -288,7 +289,7 @@ func TestRulesOfTwoProcesses(t *testing.T) {
 		"beta":           "hello over shm, ",
 		"gamma":          ", a *sdp.Conn\n", // on TCP, or in shared memory already
 	} {
-		cmd := peerCommand("dial tcp " + address)
+		cmd := conntest.Command("dial tcp " + address)
 		cmd.Path, cmd.Args[0] = os.Args[0], program
 		stdin, err := cmd.StdinPipe()
 		require.NoError(t, err)
@@ -298,7 +299,7 @@ func TestRulesOfTwoProcesses(t *testing.T) {
 		assert.Contains(t, string(out), want, program)
 	}
 	plain, _ := serve(t, func(*net.TCPConn) {}) // it closes, so that no client waits for a meeting
-	cmd := peerCommand("dial tcp " + plain)
+	cmd := conntest.Command("dial tcp " + plain)
 	cmd.Path, cmd.Args[0] = os.Args[0], "beta"
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)

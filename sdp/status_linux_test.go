@@ -1,7 +1,6 @@
 package sdp
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/gosdp/gosdp/internal/status"
 	"github.com/gosdp/gosdp/internal/status/collect"
 	"github.com/gosdp/gosdp/sdp/stats"
+	"github.com/gosdp/gosdp/test/conntest"
 )
 
 // statusPair returns a connection of the process with itself.
@@ -129,26 +128,8 @@ func TestSetupStats(t *testing.T) {
 	require.Error(t, dials[2].Err)
 }
 
-// eventLog is a log that tests can read.
-type eventLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *eventLog) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *eventLog) lines() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Split(strings.TrimSpace(l.text.String()), "\n")
-}
-
 func TestEventsOfAConnection(t *testing.T) {
-	var text eventLog
+	var text conntest.Log
 	log := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	client, server := statusPair(t, &Config{Logger: log})
 	_, err := client.Write([]byte("12345"))
@@ -159,7 +140,7 @@ func TestEventsOfAConnection(t *testing.T) {
 	require.NoError(t, server.Close())
 	require.NoError(t, WaitClosed(t.Context()))
 	up, ended := 0, 0
-	for _, line := range text.lines() {
+	for _, line := range text.Lines() {
 		switch {
 		case strings.Contains(line, `level=DEBUG msg="sdp: connection established"`):
 			up++
@@ -168,8 +149,8 @@ func TestEventsOfAConnection(t *testing.T) {
 			require.Regexp(t, "sent=[05] received=[05]", line)
 		}
 	}
-	require.Equal(t, 2, up, "%v", text.lines())
-	require.Equal(t, 2, ended, "%v", text.lines())
+	require.Equal(t, 2, up, "%v", text.Lines())
+	require.Equal(t, 2, ended, "%v", text.Lines())
 }
 
 // TestNoStatusUnlessAsked requires that nothing is served and no file made by default.

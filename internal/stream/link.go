@@ -87,6 +87,8 @@ type link struct {
 	refs atomic.Int32 // one for each direction that is not home, and one for each call that looks without a lock
 	seen atomic.Bool  // seeHome has been called
 
+	visiting atomic.Int32 // visits in progress
+
 	counted atomic.Bool
 	charged int // to the budget; guarded by wmu
 
@@ -276,6 +278,8 @@ func (l *link) look() {
 
 // visit makes a direction leave, if no call uses its half. leave returns where it is then, and does not wait.
 func (l *link) visit(h *half, mu *sync.Mutex, leave func(place) place) {
+	l.visiting.Add(1)
+	defer l.visiting.Add(-1)
 	if at, ok := h.borrow(); ok {
 		if at = leave(at); at != home {
 			at |= lent

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -549,5 +550,61 @@ func TestUserTimeout(t *testing.T) {
 				assert.ErrorIs(t, err, unix.ECONNRESET)
 			}
 		})
+	}
+}
+
+// TestFileWaitsForAVisit: a visit that brings the last direction home lets the peer unmap its part before it has noted
+// where the direction is.
+func TestFileWaitsForAVisit(t *testing.T) {
+	a, b := linkedPair(t)
+	move(t, a, b)
+	l := a.linked.Load()
+	a.rmu.Lock()
+	a.wmu.Lock()
+	l.visiting.Add(1)
+	b.linked.Load().bell.Close()
+	filed := make(chan error, 1)
+	go func() {
+		f, err := a.File()
+		if err == nil {
+			err = f.Close()
+		}
+		filed <- err
+	}()
+	select {
+	case err := <-filed:
+		assert.Fail(t, "File has not waited", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	l.bring(&l.reader.half)
+	l.bring(&l.writer.half)
+	a.rmu.Unlock()
+	a.wmu.Unlock()
+	l.visiting.Add(-1)
+	require.NoError(t, <-filed)
+	assert.Equal(t, "tcp", a.Device())
+}
+
+// TestVisitFindsTheReset when it sends what the peer has left in the ring: the kernel tells it once, and the program's next
+// call must see it.
+func TestVisitFindsTheReset(t *testing.T) {
+	for name, next := range map[string]func(c *Conn) error{
+		"Read":  func(c *Conn) error { _, err := c.Read(make([]byte, 1)); return err },
+		"Write": func(c *Conn) error { _, err := c.Write([]byte("y")); return err },
+	} {
+		a, b := linkedPair(t)
+		move(t, a, b)
+		_, err := a.Write([]byte("x"))
+		require.NoError(t, err)
+		b.Leave()
+		require.Equal(t, inRing, a.linked.Load().writer.at())
+		require.NoError(t, b.Close()) // with an unread byte
+		a.Visit()
+		require.Equal(t, home, a.linked.Load().writer.at())
+		require.ErrorIs(t, next(a), unix.ECONNRESET, name)
+		_, err = a.Read(make([]byte, 1))
+		assert.Equal(t, io.EOF, err, name)
+		_, err = a.Write([]byte("z"))
+		assert.ErrorIs(t, err, unix.EPIPE, name)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -38,7 +39,13 @@ func (l *link) comeHome(dirs which, late func() time.Time) bool {
 	defer l.drop()
 	c := l.c
 	pending := func() bool { return !l.home(dirs) }
-	for l.leave(); pending() && !l.bell.Gone() && !c.is(closed); l.leave() {
+	for l.leave(); pending() && !c.is(closed); l.leave() {
+		if l.bell.Gone() {
+			for l.visiting.Load() > 0 { // one may be about to bring a direction home
+				runtime.Gosched()
+			}
+			return true
+		}
 		deadline := late()
 		if !deadline.IsZero() && !time.Now().Before(deadline) {
 			return false

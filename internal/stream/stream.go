@@ -71,7 +71,7 @@ const (
 	closed = 1 << iota
 	readShut
 	writeShut
-	cut  // the peer has died before it has read what is in the ring: a reset
+	cut  // something else than a call of the program has found the reset, which the next call returns
 	told // a call has returned that, as a kernel reports a reset to one call
 )
 

@@ -104,7 +104,7 @@ func (c *Conn) writesTo() (*link, error) {
 	raceWrite()
 	if err := c.broken; err != 0 {
 		c.broken = unix.EPIPE
-		if err == unix.ECONNRESET && !c.tell() {
+		if err != unix.EPIPE && !c.tell() {
 			err = unix.EPIPE
 		}
 		return nil, err
@@ -451,8 +451,7 @@ func (l *link) leaveWriter(at place) place {
 		case !l.bell.Gone():
 			return at // the reader will recall it
 		case unread > 0:
-			c.state.Or(cut)
-			c.broken = unix.ECONNRESET
+			c.broke(unix.ECONNRESET)
 			return home
 		case w.gate.Leave():
 			return home
@@ -462,9 +461,22 @@ func (l *link) leaveWriter(at place) place {
 	}
 	result := returning
 	l.raw.Control(func(fd uintptr) {
-		if done, err := l.sendRest(fd); done || err != nil && err != unix.EAGAIN {
-			result = home // after an error, the next Write finds it on TCP
+		done, err := l.sendRest(fd)
+		if err == unix.EAGAIN {
+			return
+		}
+		if result = home; !done {
+			c.broke(err)
 		}
 	})
 	return result
+}
+
+// broke notes why the connection has ended, for the program's next call: the kernel tells it once. wmu is held, or the half
+// of the writer.
+func (c *Conn) broke(err error) {
+	if errno, ok := err.(unix.Errno); ok && errno != unix.EPIPE { // of which a call has been told
+		c.broken = errno
+		c.state.Or(cut)
+	}
 }

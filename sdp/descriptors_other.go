@@ -1,8 +1,0 @@
-//go:build !linux
-
-package sdp
-
-import "math"
-
-// mostDescriptors returns how many descriptors this process may have, as far as is known.
-func mostDescriptors() int { return math.MaxInt }
