@@ -95,7 +95,7 @@ var layers = []struct {
 	{"sdp/debug", allowed{imports: []string{"sdp"}, tests: []string{"internal/meeting"}}},
 	{"internal/proxy", allowed{imports: []string{"internal/units", "sdp", "sdp/stats"}, tests: []string{"internal/meeting", "test/watchdog"}}},
 	{"internal/term", allowed{}},
-	{"internal/diagnose", allowed{imports: []string{"wire", "internal/meeting", "internal/rnics", "internal/rules", "rdma", "sdp"}}},
+	{"internal/diagnose", allowed{imports: []string{"wire", "internal/meeting", "internal/policy", "internal/rnics", "internal/rules", "rdma", "sdp"}}},
 	{"internal/perf", allowed{imports: []string{"wire", "sdp"}, tests: []string{"internal/meeting", "test/watchdog"}}},
 	{"internal/adopt", allowed{}},
 	{"cmd/sdp", allowed{imports: []string{"internal/adopt", "internal/diagnose", "internal/dump", "internal/perf", "internal/proxy", "internal/rules", "internal/status", "internal/term", "internal/units", "rdma/verbs", "sdp", "sdp/debug"}, tests: []string{"rdma", "wire"}}},

@@ -3,6 +3,9 @@
 // one, and limits their number. accept.go takes connections from the underlying
 // listener while the program waits in Accept, and listener.go hands out those that are set up, in
 // order of arrival as far as none waits for earlier ones for long.
+//
+// Programs use package sdp. This package can be imported only because of the layout of the module, and promises
+// no compatibility.
 package listener
 
 import (

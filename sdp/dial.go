@@ -256,8 +256,7 @@ func (a *attempt) logUnasked(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// NotSDPError is the error for a peer that does not speak SDP, or not with a device that this end
-// has too.
+// NotSDPError is the error for a peer that does not speak SDP, or with no device that this end has.
 type NotSDPError struct {
 	Addr net.Addr // the peer's address
 	Err  error    // what the peer did instead of agreeing on a device

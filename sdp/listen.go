@@ -93,9 +93,9 @@ func FileListener(f *os.File) (net.Listener, error) {
 }
 
 // FileConn returns a copy of the connection of the socket f, as [net.FileConn] does. It continues a
-// connection on which another Conn, perhaps in another process, has called [Conn.File], and which that
-// process does not use any more. If its ends are on this host it is a [*Conn], which moves to shared memory
-// when that pays, if this end of the connection was accepted. FileConn uses the default [Config].
+// connection on which another Conn, perhaps in another process, has called [Conn.File] and does nothing since. If
+// its ends are on this host it is a [*Conn], which moves to shared memory if this end was accepted. FileConn uses the
+// default [Config].
 func FileConn(f *os.File) (net.Conn, error) {
 	conn, err := net.FileConn(f)
 	if err != nil || adopted.Settled(conn) {
@@ -116,10 +116,8 @@ func FileConn(f *os.File) (net.Conn, error) {
 
 // NewListener returns a Listener that accepts connections from ln, and serves the same clients as [Listen] on
 // network "tcp". The Listener owns ln. config may be nil. NewListener fails only if the configuration is
-// invalid. If ln is not a [*net.TCPListener], clients are not asked for SDP over RDMA, because
-// to look at their first bytes would take these from the program: connections come out of Accept as they went in,
-// except that a [*net.TCPConn] between two ends on this host becomes a [*Conn]. To use SDP over RDMA on connections of
-// TLS or of another type of the program, call [Server].
+// invalid. If ln is not a [*net.TCPListener], connections come out of Accept as they went in, except that a
+// [*net.TCPConn] between two ends on this host becomes a [*Conn]; call [Server] to use SDP over RDMA on them.
 func NewListener(ln net.Listener, config *Config) (*Listener, error) {
 	n := policy.TCP
 	if _, ok := ln.Addr().(*net.UnixAddr); ok {
@@ -190,8 +188,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 }
 
 // SetDeadline sets the deadline for Accept calls, including those in progress. After it they
-// fail with an error that wraps os.ErrDeadlineExceeded. A zero time value disables the deadline. The error
-// wraps errors.ErrUnsupported if the program made the underlying listener, and that has no SetDeadline.
+// fail with an error that wraps os.ErrDeadlineExceeded. A zero time value disables the deadline. If the
+// underlying listener has no SetDeadline, the error wraps errors.ErrUnsupported.
 func (l *Listener) SetDeadline(t time.Time) error {
 	defer runtime.KeepAlive(l)
 	if l.l != nil {
@@ -205,8 +203,7 @@ func (l *Listener) SetDeadline(t time.Time) error {
 }
 
 // File returns a copy of the listening socket, which another process can use. Closing the
-// Listener does not affect the copy. The error wraps errors.ErrUnsupported if the program made the
-// underlying listener, and that has no File.
+// Listener does not affect the copy. If the underlying listener has no File, the error wraps errors.ErrUnsupported.
 func (l *Listener) File() (*os.File, error) {
 	ln, ok := l.ln.(interface{ File() (*os.File, error) })
 	if !ok {

@@ -195,11 +195,8 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 // SetLinger sets the behavior of Close on a connection which still has data waiting to be
 // sent or to be acknowledged, like [net.TCPConn.SetLinger].
 //
-// If sec < 0 (the default), the data is sent in the background.
-//
-// If sec == 0, Close discards any unsent data, and the peer sees a reset.
-//
-// If sec > 0, TCP sends in the background as with sec < 0, or the system lets Close wait; over RDMA
+// If sec < 0 (the default), the data is sent in the background. If sec == 0, Close discards any unsent
+// data, and the peer sees a reset. If sec > 0, TCP sends in the background as with sec < 0, or the system lets Close wait; over RDMA
 // Close waits until the peer's host has acknowledged the data, for at most sec seconds, and the rest
 // is sent in the background.
 func (c *Conn) SetLinger(sec int) error {
@@ -209,7 +206,7 @@ func (c *Conn) SetLinger(sec int) error {
 }
 
 // SetKeepAlive sets whether the operating system should send keep-alive messages on the TCP
-// connection. They end a connection whose peer has disappeared.
+// connection, which end it if the peer has disappeared.
 func (c *Conn) SetKeepAlive(keepalive bool) error {
 	err := c.carrier.SetKeepAlive(keepalive)
 	runtime.KeepAlive(c)

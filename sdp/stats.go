@@ -16,15 +16,14 @@ func Stats() stats.Totals { return observe.Totals() }
 func Connections() []stats.OpenConn { return observe.Connections() }
 
 // WriteStatus writes the state of this process's connections to w as one JSON object, as the
-// status socket does (see [ServeStatus]). docs/operations.md lists its fields. Its field
-// "version" is 1. Later versions of the library may add fields. If they change or remove one,
-// the version changes. WriteStatus is safe for concurrent use.
+// status socket does (see [ServeStatus]). docs/operations.md lists its fields. If a later version of the library
+// changes or removes one, and does not only add some, the field "version" changes. WriteStatus is safe for concurrent
+// use.
 func WriteStatus(w io.Writer) error { return observe.WriteStatus(w) }
 
 // ServeStatus lets "sdp stat" and "sdp top" show the connections of this process, until stop is
 // called. It serves their state on a socket in a directory that only the process's user and root
 // can enter, and fails if it cannot make that directory, or finds another one there. It may be called
 // again, and concurrently; the socket exists until every stop was called. SDP_STATUS=1 in the
-// environment has the same effect, from the first Dial or Listen. Without either the process has
-// no such socket.
+// environment has the same effect, from the first Dial or Listen.
 func ServeStatus() (stop func() error, err error) { return observe.ServeStatus() }

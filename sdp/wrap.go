@@ -42,10 +42,9 @@ func Client(ctx context.Context, conn net.Conn, config *Config) (*Conn, error) {
 // if conn is not a socket, a wrapper that first returns the bytes that Server has read. Once it has returned, ctx
 // does not affect the connection. config may be nil. Server closes conn if it returns an error.
 //
-// A plain TCP client may be silent. Server waits for its first bytes for at most
-// Config.HandshakeTimeout, so a program should call it in a goroutine for each connection.
-// Deadlines of conn hold for a plain client, except that a silent one on a connection that is no
-// socket loses them. A [*Conn] over RDMA begins without deadlines.
+// Server waits for the first bytes of a client for at most Config.HandshakeTimeout, so a program should call it in a
+// goroutine for each connection. Deadlines of conn hold for a plain client, except that a silent one on a
+// connection that is no socket loses them. A [*Conn] over RDMA begins without deadlines.
 func Server(ctx context.Context, conn net.Conn, config *Config) (net.Conn, error) {
 	if adopted.Settled(conn) {
 		return conn, nil

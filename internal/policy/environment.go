@@ -42,13 +42,13 @@ const (
 )
 
 // variables are those that a Policy depends on.
-var variables = [...]string{devicesVariable, thresholdVariable, peersVariable, busyPollVariable, memoryVariable, shmDirVariable, usersVariable, handshakeVariable}
+var variables = [...]string{devicesVariable, peersVariable, memoryVariable, thresholdVariable, busyPollVariable, shmDirVariable, usersVariable, handshakeVariable}
 
-// otherVariables are those of the library and of its tool that are not in variables.
-var otherVariables = [...]string{configVariable, StatusVariable, DumpVariable, MoveVariable, "SDP_REPORT", "SDP_GOCACHE"}
+// Variables are all variables for operators.
+var Variables = slices.Concat([]string{configVariable}, variables[:], []string{StatusVariable, DumpVariable})
 
-// Variables returns the names of the variables that a Policy depends on, except that of the rules.
-func Variables() []string { return variables[:] }
+// otherVariables are those of the library's tests and of its tool.
+var otherVariables = [...]string{MoveVariable, "SDP_REPORT", "SDP_GOCACHE"}
 
 // Environment has the values of variables. A Policy of the same options is the same while they are.
 type Environment [len(variables)]string
@@ -74,7 +74,7 @@ func unknownIn(environment []string) (names []string) {
 		name, _, _ := strings.Cut(one, "=")
 		switch {
 		case !strings.HasPrefix(name, "SDP_"):
-		case slices.Contains(variables[:], name), slices.Contains(otherVariables[:], name):
+		case slices.Contains(Variables, name), slices.Contains(otherVariables[:], name):
 		case strings.Contains(name, "_SERVICE_"), strings.Contains(name, "_PORT"): // Kubernetes' own, for a service named sdp
 		default:
 			names = append(names, name)
