@@ -10,6 +10,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/local"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/sdp/stats"
@@ -177,7 +178,7 @@ func (a *attempt) connect(ctx context.Context) (net.Conn, error) {
 		d = *a.d.NetDialer
 	}
 	conn, err := d.DialContext(adopted.Plain(ctx), a.network.TCP, a.address)
-	if err != nil && relieve(ctx, err) {
+	if err != nil && local.Relieve(ctx, err) {
 		conn, err = d.DialContext(adopted.Plain(ctx), a.network.TCP, a.address)
 	}
 	if err != nil {

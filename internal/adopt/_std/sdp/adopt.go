@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/engine"
 	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
@@ -129,17 +130,12 @@ func (c *Conn) Stayed() string { return c.Stats().Stayed() }
 
 // OverRDMA reports whether SDP's messages carry the connection.
 func (c *Conn) OverRDMA() bool {
-	_, ok := c.carrier.(*conn)
+	_, ok := c.carrier.(*engine.Conn)
 	return ok
 }
 
 // Under returns the TCP connection below c.
-func (c *Conn) Under() net.Conn {
-	if l, ok := c.carrier.(*local); ok {
-		return l.Under()
-	}
-	return c.carrier.(*conn).tcp
-}
+func (c *Conn) Under() net.Conn { return c.carrier.(interface{ Under() net.Conn }).Under() }
 
 // Getenv returns an environment variable, or "" in a program that has more rights than its caller.
 func Getenv(name string) string { return policy.Getenv(name) }
@@ -152,9 +148,9 @@ func CloseAll(d time.Duration) {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		var open []*conn
+		var open []*engine.Conn
 		for _, up := range observe.Open() {
-			if c, ok := up.(*conn); ok {
+			if c, ok := up.(*engine.Conn); ok {
 				open = append(open, c)
 			}
 		}
