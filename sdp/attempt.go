@@ -180,7 +180,7 @@ func (s *settings) countPlain(up *handshake.Connection) {
 	if up.Refused {
 		reason = stats.PlainSetupFailed
 	}
-	observe.PlainAccepts.Add(reason)
+	observe.PlainAccepted(reason)
 }
 
 // newConn makes the Conn. It has charged its own buffers to the budget when it returns, so

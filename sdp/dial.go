@@ -11,6 +11,7 @@ import (
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/local"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/sdp/stats"
@@ -59,7 +60,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	c, err := d.dialContext(ctx, &e)
 	e.Err = err
-	setups.count(e)
+	observe.Dialled(e)
 	if hook != nil {
 		e.Duration = time.Since(start)
 		hook(e)

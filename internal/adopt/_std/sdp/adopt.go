@@ -39,7 +39,7 @@ func DialRDMA(ctx context.Context, network, address string) (c net.Conn, why str
 	e := stats.Dial{Network: network, Address: address}
 	c, err = new(Dialer).dialContext(ctx, &e)
 	e.Err = err
-	setups.count(e)
+	observe.Dialled(e)
 	return c, e.Why(), err
 }
 
@@ -56,7 +56,7 @@ func Dialled(ctx context.Context, network string, conn net.Conn) (c *Conn, why s
 		e.Plain = set.plainReason(conn, nil)
 	}
 	e.Err = err
-	setups.count(e)
+	observe.Dialled(e)
 	logDial(n, &e, conn, err)
 	return c, e.Why(), err
 }
@@ -107,7 +107,7 @@ func Accepted(conn net.Conn, address net.Addr) (c *Conn, why string) {
 	}
 	reason := set.plainReason(conn, nil)
 	if !n.Only && !set.Asks() { // a Listener has counted it
-		observe.PlainAccepts.Add(reason)
+		observe.PlainAccepted(reason)
 	}
 	return nil, (&stats.Dial{Plain: reason}).Why()
 }
