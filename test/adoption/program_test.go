@@ -559,6 +559,7 @@ func TestProgramWithTheLibrary(t *testing.T) {
 		"main.go": `package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
