@@ -39,6 +39,7 @@ var layers = []struct {
 	{"sdp/stats", allowed{}},
 	{"internal/netname", allowed{}},
 	{"internal/adopted", allowed{}},
+	{"internal/timing", allowed{}},
 	{"internal/bubble", allowed{}},
 	{"internal/sysfile", allowed{}},
 	{"internal/cgroup", allowed{imports: []string{"internal/sysfile"}}},
@@ -55,9 +56,9 @@ var layers = []struct {
 	{"internal/shm", allowed{imports: []string{"internal/gate", "internal/spin"}}},
 	{"internal/meeting", allowed{imports: []string{"internal/shm"}, tests: []string{"test/watchdog"}}},
 	{"internal/ticker", allowed{imports: []string{"internal/bubble"}}},
-	{"internal/trigger", allowed{}},
+	{"internal/trigger", allowed{imports: []string{"internal/timing"}}},
 	{"internal/units", allowed{}},
-	{"internal/stream", allowed{imports: []string{"internal/fault", "internal/gate", "internal/meeting", "internal/shm", "internal/spin", "internal/ticker", "internal/trigger"}}},
+	{"internal/stream", allowed{imports: []string{"internal/fault", "internal/gate", "internal/meeting", "internal/shm", "internal/spin", "internal/ticker", "internal/timing", "internal/trigger"}}},
 	{"internal/rules", allowed{tests: []string{"test/watchdog"}}},
 	{"internal/dump", allowed{imports: []string{"internal/units"}, tests: []string{"test/watchdog"}}},
 	{"internal/status", allowed{tests: []string{"test/watchdog"}}},
@@ -70,9 +71,9 @@ var layers = []struct {
 	{"bcopy", allowed{imports: []string{"wire"}}},
 	{"zcopy", allowed{imports: []string{"wire"}}},
 	{"internal/session", allowed{imports: []string{"wire", "rdma", "credits", "bcopy", "zcopy"}}},
-	{"internal/handshake", allowed{imports: []string{"wire", "rdma", "internal/adopted", "internal/bubble", "internal/events", "internal/interrupt", "internal/sysfile", "rdma/iwarp", "rdma/iwarp/mpa"}}},
+	{"internal/handshake", allowed{imports: []string{"wire", "rdma", "internal/adopted", "internal/bubble", "internal/events", "internal/interrupt", "internal/sysfile", "internal/timing", "rdma/iwarp", "rdma/iwarp/mpa"}}},
 	{"internal/policy", allowed{
-		imports: []string{"wire", "rdma", "internal/budget", "internal/events", "internal/handshake", "internal/meeting", "internal/netname", "internal/rnics", "internal/rules", "internal/units", "rdma/iwarp"},
+		imports: []string{"wire", "rdma", "internal/budget", "internal/events", "internal/handshake", "internal/meeting", "internal/netname", "internal/rnics", "internal/rules", "internal/timing", "internal/units", "rdma/iwarp"},
 	}},
 	{"internal/observe", allowed{imports: []string{"wire", "rdma", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/handshake", "internal/policy", "internal/status", "sdp/stats"}}},
 	{"internal/engine", allowed{
@@ -83,11 +84,11 @@ var layers = []struct {
 	}},
 	{"internal/local", allowed{
 		imports: []string{
-			"internal/bubble", "internal/budget", "internal/dump", "internal/limits", "internal/meeting", "internal/netname", "internal/observe", "internal/policy", "internal/rules", "internal/stream", "internal/trigger", "sdp/stats",
+			"internal/bubble", "internal/budget", "internal/dump", "internal/limits", "internal/meeting", "internal/netname", "internal/observe", "internal/policy", "internal/rules", "internal/stream", "internal/timing", "internal/trigger", "sdp/stats",
 		},
 	}},
 	{"listener", allowed{
-		imports: []string{"internal/bubble", "internal/handshake"},
+		imports: []string{"internal/bubble", "internal/handshake", "internal/timing"},
 		tests:   []string{"wire", "rdma", "rdma/iwarp", "rdma/iwarp/mpa"},
 	}},
 	{"sdp", allowed{

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/stream"
+	"github.com/gosdp/gosdp/internal/timing"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +21,7 @@ func Relieve(ctx context.Context, err error) bool {
 	if before == 0 { // segments of earlier connections may be kept
 		return stream.LeaveAll(errDescriptors) > 0
 	}
-	for pause := time.Millisecond; pause < time.Second; pause *= 2 { // the peers' part may take them a visit
+	for pause := time.Millisecond; pause < timing.Home; pause *= 2 { // the peers' part may take them a visit
 		stream.LeaveAll(errDescriptors)
 		if stream.Sharing() < before {
 			return true
