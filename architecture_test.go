@@ -39,6 +39,7 @@ var layers = []struct {
 	{"sdp/stats", allowed{}},
 	{"internal/netname", allowed{}},
 	{"internal/adopted", allowed{}},
+	{"internal/timing", allowed{}},
 	{"internal/bubble", allowed{}},
 	{"internal/sysfile", allowed{}},
 	{"internal/cgroup", allowed{imports: []string{"internal/sysfile"}}},
@@ -55,9 +56,9 @@ var layers = []struct {
 	{"internal/shm", allowed{imports: []string{"internal/gate", "internal/spin"}}},
 	{"internal/meeting", allowed{imports: []string{"internal/shm"}, tests: []string{"test/watchdog"}}},
 	{"internal/ticker", allowed{imports: []string{"internal/bubble"}}},
-	{"internal/trigger", allowed{}},
+	{"internal/trigger", allowed{imports: []string{"internal/timing"}}},
 	{"internal/units", allowed{}},
-	{"internal/stream", allowed{imports: []string{"internal/fault", "internal/gate", "internal/meeting", "internal/shm", "internal/spin", "internal/ticker", "internal/trigger"}}},
+	{"internal/stream", allowed{imports: []string{"internal/fault", "internal/gate", "internal/meeting", "internal/shm", "internal/spin", "internal/ticker", "internal/timing", "internal/trigger"}}},
 	{"internal/rules", allowed{tests: []string{"test/watchdog"}}},
 	{"internal/dump", allowed{imports: []string{"internal/units"}, tests: []string{"test/watchdog"}}},
 	{"internal/status", allowed{tests: []string{"test/watchdog"}}},
@@ -70,9 +71,9 @@ var layers = []struct {
 	{"bcopy", allowed{imports: []string{"wire"}}},
 	{"zcopy", allowed{imports: []string{"wire"}}},
 	{"internal/session", allowed{imports: []string{"wire", "rdma", "credits", "bcopy", "zcopy"}}},
-	{"internal/handshake", allowed{imports: []string{"wire", "rdma", "internal/adopted", "internal/bubble", "internal/events", "internal/interrupt", "internal/sysfile", "rdma/iwarp", "rdma/iwarp/mpa"}}},
+	{"internal/handshake", allowed{imports: []string{"wire", "rdma", "internal/adopted", "internal/bubble", "internal/events", "internal/interrupt", "internal/sysfile", "internal/timing", "rdma/iwarp", "rdma/iwarp/mpa"}}},
 	{"internal/policy", allowed{
-		imports: []string{"wire", "rdma", "internal/budget", "internal/events", "internal/handshake", "internal/meeting", "internal/netname", "internal/rnics", "internal/rules", "internal/units", "rdma/iwarp"},
+		imports: []string{"wire", "rdma", "internal/budget", "internal/events", "internal/handshake", "internal/meeting", "internal/netname", "internal/rnics", "internal/rules", "internal/timing", "internal/units", "rdma/iwarp"},
 	}},
 	{"internal/observe", allowed{imports: []string{"wire", "rdma", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/handshake", "internal/policy", "internal/status", "sdp/stats"}}},
 	{"internal/engine", allowed{
@@ -82,13 +83,13 @@ var layers = []struct {
 		tests: []string{"internal/units", "rdma/iwarp", "rdma/iwarp/mpa", "rdma/rdmatest", "listener", "test/conntest", "test/watchdog", "zcopy"},
 	}},
 	{"listener", allowed{
-		imports: []string{"internal/bubble", "internal/handshake"},
+		imports: []string{"internal/bubble", "internal/handshake", "internal/timing"},
 		tests:   []string{"wire", "rdma", "rdma/iwarp", "rdma/iwarp/mpa"},
 	}},
 	{"sdp", allowed{
 		imports: []string{
 			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/engine", "internal/handshake", "internal/limits",
-			"internal/meeting", "internal/netname", "internal/observe", "internal/policy", "internal/rules", "internal/session", "internal/stream", "internal/sysfile", "internal/ticker", "internal/trigger", "rdma/iwarp", "bcopy", "listener", "sdp/stats",
+			"internal/meeting", "internal/netname", "internal/observe", "internal/policy", "internal/rules", "internal/session", "internal/stream", "internal/sysfile", "internal/ticker", "internal/timing", "internal/trigger", "rdma/iwarp", "bcopy", "listener", "sdp/stats",
 		},
 		tests: []string{"internal/events", "internal/status", "test/conntest", "rdma/iwarp/mpa", "rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
 	}},

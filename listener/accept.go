@@ -8,21 +8,19 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/timing"
 )
-
-// placeCheck is how often a new connection looks for a handshake that must give way.
-const placeCheck = time.Millisecond
 
 // arrival is an accepted connection until Accept returns it.
 type arrival struct {
 	*handshake.Incoming
 	conn     net.Conn
 	accepted time.Time
-	placed   bool // the handshake has one of the listener's places
+	slot     bool // the handshake has one of the listener's slots
 
 	// Guarded by Listener.mu.
-	up     *handshake.Connection // nil: the handshake has not ended
-	passed bool                  // later connections no longer wait for this one
+	up        *handshake.Connection // nil: the handshake has not ended
+	overtaken bool                  // later connections no longer wait for this one
 }
 
 // run is the accepting goroutine.
@@ -31,7 +29,7 @@ func (l *Listener) run() {
 	for err == nil && l.mayAccept() {
 		var conn net.Conn
 		conn, err = l.ln.Accept()
-		l.returned()
+		l.left()
 		switch {
 		case err == nil:
 			l.admit(conn)
@@ -41,7 +39,7 @@ func (l *Listener) run() {
 		}
 	}
 	l.mu.Lock()
-	l.err, l.stopped = err, true
+	l.err, l.state = err, l.state.after(exit)
 	l.changed.Broadcast()
 	l.mu.Unlock()
 }
@@ -52,19 +50,23 @@ func (l *Listener) run() {
 func (l *Listener) mayAccept() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.ready >= l.waiting && !l.closed {
+	for l.ready >= l.waiting && !l.state.closed() {
 		l.changed.Wait(&l.mu)
 	}
-	l.resumeLocked()
-	l.inAccept = true
-	return !l.closed
+	if l.state.closed() {
+		return false
+	}
+	if l.state == returned {
+		l.kernel.SetDeadline(time.Time{})
+	}
+	l.state = l.state.after(enter)
+	return true
 }
 
-// returned notes that Accept of the underlying listener has returned.
-func (l *Listener) returned() {
+// left notes that Accept of the underlying listener has returned.
+func (l *Listener) left() {
 	l.mu.Lock()
-	l.inAccept = false
-	if l.held {
+	if l.state = l.state.after(leave); l.state == returned {
 		l.changed.Broadcast()
 	}
 	l.mu.Unlock()
@@ -72,25 +74,25 @@ func (l *Listener) returned() {
 
 // report hands err to one Accept, and waits until that has returned it: as with package net,
 // the program decides what to do about it. If the system is short of something, a silent client gives way, and
-// if no Accept waits, the next one tries again. An error that holdLocked has caused is ignored.
+// if no Accept waits, the next one tries again. An error that interruptLocked or Close has caused is ignored.
 func (l *Listener) report(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.held && errors.Is(err, os.ErrDeadlineExceeded) {
+	if l.state.closed() || l.state == returned && errors.Is(err, os.ErrDeadlineExceeded) {
 		return
 	}
 	if isShortage(err) {
 		l.giveWayLocked()
 	}
 	if l.waiting == 0 && isShortage(err) {
-		for l.waiting == 0 && !l.closed {
+		for l.waiting == 0 && !l.state.closed() {
 			l.changed.Wait(&l.mu)
 		}
 		return
 	}
 	l.failure = err
 	l.changed.Broadcast()
-	for l.failure != nil && !l.closed {
+	for l.failure != nil && !l.state.closed() {
 		l.changed.Wait(&l.mu)
 	}
 }
@@ -102,7 +104,7 @@ func isShortage(err error) bool {
 		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
 }
 
-// admit starts the handshake on conn, which has a place and a goroutine, unless conn is certainly
+// admit starts the handshake on conn, which has a slot and a goroutine, unless conn is certainly
 // plain TCP.
 func (l *Listener) admit(conn net.Conn) {
 	a := &arrival{Incoming: l.server.Accepted(conn), conn: conn, accepted: time.Now()}
@@ -110,74 +112,74 @@ func (l *Listener) admit(conn net.Conn) {
 	l.queue = append(l.queue, a)
 	l.mu.Unlock()
 	if up := a.Plain(); up != nil {
-		l.settle(a, up, nil)
+		l.conclude(a, up, nil)
 		return
 	}
-	if a.placed = l.place(); !a.placed {
-		l.settle(a, nil, nil)
+	if a.slot = l.takeSlot(); !a.slot {
+		l.conclude(a, nil, nil)
 		handshake.Abort(conn)
 		return
 	}
 	l.workers.Go(func() {
 		up, err := a.Run(l.ctx)
-		l.settle(a, up, err)
+		l.conclude(a, up, err)
 	})
 }
 
-// place waits for a place. It returns false when the listener is closed.
-func (l *Listener) place() bool {
+// takeSlot waits for a slot. It returns false when the listener is closed.
+func (l *Listener) takeSlot() bool {
 	select {
-	case l.places <- struct{}{}: // the usual case needs no timer
+	case l.slots <- struct{}{}: // the usual case needs no timer
 		return true
 	default:
 	}
-	tick := time.NewTicker(placeCheck)
+	tick := time.NewTicker(timing.SlotCheck)
 	defer tick.Stop()
 	for {
 		select {
-		case l.places <- struct{}{}:
+		case l.slots <- struct{}{}:
 			return true
 		default:
 			l.giveWay()
 		}
 		select {
-		case l.places <- struct{}{}:
+		case l.slots <- struct{}{}:
 			return true
 		case <-tick.C:
-		case <-l.closing:
+		case <-l.closed:
 			return false
 		}
 	}
 }
 
-// settle notes how the handshake has ended. If up is not nil, Accept will return it.
-func (l *Listener) settle(a *arrival, up *handshake.Connection, err error) {
+// conclude notes how the handshake has ended. If up is not nil, Accept will return it.
+func (l *Listener) conclude(a *arrival, up *handshake.Connection, err error) {
 	if err != nil {
 		l.logger.Debug("sdp: handshake failed", "client", a.conn.RemoteAddr(), "error", err)
 	}
 	l.mu.Lock()
-	ended := l.ended
+	gone := l.state == ended
 	switch {
-	case ended:
+	case gone:
 	case up == nil:
 		l.leaveLocked(a)
 	default:
 		a.up = up
 		l.ready++
 	}
-	if a.placed {
-		<-l.places // with mu held: giveWay sees either the free place or the leaving handshake
+	if a.slot {
+		<-l.slots // with mu held: giveWay sees either the free slot or the leaving handshake
 	}
 	l.drainedLocked()
 	l.changed.Broadcast()
 	l.mu.Unlock()
-	if ended && up != nil {
+	if gone && up != nil {
 		up.Discard()
 	}
 }
 
 // giveWay ends the oldest handshake whose client is silent, or else the oldest of all, so
-// that another one gets its place. It spares those that may be about to continue.
+// that another one gets its slot. It spares those that may be about to continue.
 func (l *Listener) giveWay() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,21 +191,21 @@ func (l *Listener) giveWayLocked() {
 	heard := true
 	for _, a := range l.queue {
 		p := a.Progress()
-		if a.up != nil || !p.Started {
-			continue // has no place, or is about to leave it
+		if a.up != nil || p.State == handshake.Accepted {
+			continue // has no slot
 		}
-		if p.Leaving {
-			return // its place is about to be free
+		if p.State.Ending() {
+			return // its slot is about to be free
 		}
-		keep := l.times.silent
-		if p.Heard {
-			keep = l.times.patience
+		keep := l.limits.silent
+		if p.State.Heard() {
+			keep = l.limits.patience
 		}
 		if time.Since(p.Since) < keep {
 			continue
 		}
-		if victim == nil || heard && !p.Heard {
-			victim, heard = a, p.Heard
+		if victim == nil || heard && !p.State.Heard() {
+			victim, heard = a, p.State.Heard()
 		}
 	}
 	if victim != nil {

@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
 )
 
@@ -75,7 +77,7 @@ func TestShortageOfDescriptors(t *testing.T) {
 		}()
 		old := silent()
 		defer old.Close()
-		time.Sleep(defaultTimes.silent)
+		time.Sleep(defaultLimits.silent)
 		young := silent()
 		defer young.Close()
 		f.next <- syscall.EMFILE
@@ -172,10 +174,10 @@ func TestCloseEndsAPause(t *testing.T) {
 }
 
 // TestTalkersAreKept has clients that have sent their Request, and then nothing, in all
-// places: accepting stops. After a time that no honest client takes, one is closed.
+// slots: accepting stops. After a time that no honest client takes, one is closed.
 func TestTalkersAreKept(t *testing.T) {
 	const patience = 50 * time.Millisecond
-	l := listenFor(t, testConfig(), 2, after(func(t *times) { t.patience = patience }))
+	l := listenFor(t, testConfig(), 2, after(func(t *limits) { t.patience = patience }))
 	start := time.Now()
 	var talking []*net.TCPConn
 	for range 2 {
@@ -190,14 +192,14 @@ func TestTalkersAreKept(t *testing.T) {
 }
 
 // TestGoodClientInAFlood: clients that are silent, begin the key, close after a part of it, or do not decide
-// have all the places several times over. Each gives its place to the next one, and a good client is answered.
+// have all the slots several times over. Each gives its slot to the next one, and a good client is answered.
 func TestGoodClientInAFlood(t *testing.T) {
 	whole := handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())
 	for _, sdpOnly := range []bool{false, true} {
 		t.Run(fmt.Sprintf("sdpOnly %t", sdpOnly), func(t *testing.T) {
 			cfg := testConfig()
 			cfg.SDPOnly = sdpOnly
-			l := listenFor(t, cfg, 4, after(func(t *times) { t.silent, t.patience = time.Millisecond, 2*time.Millisecond }))
+			l := listenFor(t, cfg, 4, after(func(t *limits) { t.silent, t.patience = time.Millisecond, 2*time.Millisecond }))
 			for i := range 24 {
 				c := dial(t, l, []string{"", "M", "MPA ID Req", whole}[i%4])
 				if i%4 == 2 {
@@ -217,4 +219,38 @@ func awaitUnderway(t *testing.T, l *Listener, n int) {
 		defer l.mu.Unlock()
 		return len(underway(l)) == n
 	}, time.Minute, time.Millisecond)
+}
+
+// TestOneGivesWayAtATime: while a handshake is about to free its slot, no other client is reset.
+func TestOneGivesWayAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig()
+		cfg.SDPOnly = true // or nothing is read from a pipe
+		l := prepare(newFake(), cfg, 2)
+		silent := func(ctx context.Context) *arrival {
+			server, client := net.Pipe()
+			t.Cleanup(func() { client.Close() })
+			a := &arrival{Incoming: l.server.Accepted(server), conn: server, accepted: time.Now(), slot: true}
+			l.slots <- struct{}{}
+			l.queue = append(l.queue, a)
+			l.workers.Go(func() { a.Run(ctx) })
+			synctest.Wait()
+			return a
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		waits, ending := silent(t.Context()), silent(ctx)
+		cancel()
+		synctest.Wait()
+		time.Sleep(l.limits.silent)
+		require.Equal(t, handshake.Ended, ending.Progress().State)
+		l.giveWay()
+		assert.Equal(t, handshake.Waiting, waits.Progress().State)
+
+		l.conclude(ending, nil, nil)
+		l.giveWay()
+		synctest.Wait()
+		assert.Equal(t, handshake.Ended, waits.Progress().State)
+		l.conclude(waits, nil, nil)
+		l.workers.Wait()
+	})
 }

@@ -42,7 +42,7 @@ func TestSilentClientIsReset(t *testing.T) {
 	t.Run("connections wrapped by the program", func(t *testing.T) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		reset(t, run(t, start(t, wrapping{ln}, cfg, 8, defaultTimes)))
+		reset(t, run(t, start(t, wrapping{ln}, cfg, 8, defaultLimits)))
 	})
 }
 
@@ -74,14 +74,14 @@ func (l wrapping) Accept() (net.Conn, error) {
 func TestWrappedConnectionComesOutAsItWentIn(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	l := run(t, start(t, wrapping{ln}, testConfig(), 8, defaultTimes))
+	l := run(t, start(t, wrapping{ln}, testConfig(), 8, defaultLimits))
 	dialPlain(t, l, "")
 	assert.IsType(t, wrapped{}, l.accept(t).Conn)
 }
 
 // TestEachAcceptTakesOne: while one waits for the order of arrival, another one accepts.
 func TestEachAcceptTakesOne(t *testing.T) {
-	l := idle(t, testConfig(), 8, after(func(t *times) { t.order = time.Hour }))
+	l := idle(t, testConfig(), 8, after(func(t *limits) { t.order = time.Hour }))
 	var program sync.WaitGroup
 	accepts := func() {
 		program.Go(func() {
@@ -107,8 +107,8 @@ func TestEachAcceptTakesOne(t *testing.T) {
 
 // TestAcceptKeepsTheOrder of arrival, for as long as the program should wait for that.
 func TestAcceptKeepsTheOrder(t *testing.T) {
-	l := idle(t, testConfig(), 8, after(func(t *times) { t.order = time.Hour }))
-	came := accepting(t, l)
+	l := idle(t, testConfig(), 8, after(func(t *limits) { t.order = time.Hour }))
+	came := startAccept(t, l)
 	first := dial(t, l, "")
 	awaitUnderway(t, l, 1)
 	second := dialPlain(t, l, "")

@@ -4,6 +4,17 @@
 // listener while the program waits in Accept, and listener.go hands out those that are set up, in
 // order of arrival as far as none waits for earlier ones for long.
 //
+// The states of a Listener (state.go):
+//
+//	waiting ──enter──▶ accepting ──leave──▶ waiting        an Accept waits; a connection has arrived
+//	                       │
+//	                   interrupt                           no Accept waits any more
+//	                       ▼
+//	                  interrupted ──leave──▶ returned ──enter──▶ accepting
+//
+//	these four ──shut──▶ closing ──exit──▶ draining ──finish──▶ ended
+//	waiting, returned ──exit──▶ cut ──shut──▶ draining
+//
 // Programs use package sdp. This package can be imported only because of the layout of the module, and promises
 // no compatibility.
 package listener
@@ -19,69 +30,51 @@ import (
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/timing"
 )
 
-const (
-	// maxPlaces limits the handshakes that run at the same time.
-	maxPlaces = 1024
-	// orderPause is how long after a wait in vain no connection waits.
-	orderPause = 100 * time.Millisecond
-)
+// maxSlots limits the handshakes that run at the same time.
+const maxSlots = 1024
 
-// times are a Listener's time limits, which are variables for tests alone.
-type times struct {
-	// order is how long a connection waits for an earlier one that is in its handshake, so that Accept
-	// keeps the order of arrival.
-	order time.Duration
-	// If others need its place, a handshake keeps it for silent until the client has sent a Request, and
-	// for patience after that. The first is enough for bytes in flight, and the second for an honest
-	// client of a machine that 3,000 others dial.
-	silent, patience time.Duration
-	// acceptGrace is how long connections that are set up wait for an Accept after Close, and closeGrace
-	// how long handshakes may still take.
-	acceptGrace, closeGrace time.Duration
-}
+// limits are a Listener's time limits (package timing), which are variables for tests alone.
+type limits struct{ order, silent, patience, acceptGrace, closeGrace time.Duration }
 
-var defaultTimes = times{
-	order:       2 * time.Millisecond,
-	silent:      100 * time.Millisecond,
-	patience:    2 * time.Second,
-	acceptGrace: 200 * time.Millisecond,
-	closeGrace:  time.Second,
+var defaultLimits = limits{
+	order:       timing.Order,
+	silent:      timing.Silent,
+	patience:    timing.Patience,
+	acceptGrace: timing.AcceptGrace,
+	closeGrace:  timing.CloseGrace,
 }
 
 // Listener accepts connections of SDP and of plain TCP. Its methods are safe for concurrent
 // use.
 type Listener struct {
 	ln     net.Listener                              // the underlying listener
-	kernel interface{ SetDeadline(time.Time) error } // ln, if that is the kernel's socket; see holdLocked
+	kernel interface{ SetDeadline(time.Time) error } // ln, if that is the kernel's socket; see interruptLocked
 	server *handshake.Server
 	logger *slog.Logger
 
 	ctx       context.Context // done when the listener has ended
 	cancel    context.CancelFunc
-	closing   chan struct{} // closed by Close
-	times     times
+	closed    chan struct{} // closed by Close
+	limits    limits
 	accepting sync.WaitGroup // the accepting goroutine
 	workers   sync.WaitGroup // the handshakes
-	places    chan struct{}  // holds one element for each handshake that has a place
+	slots     chan struct{}  // holds one element for each handshake that has a slot
 	end       sync.Once
 
 	mu       sync.Mutex
 	changed  bubble.Cond // signalled when the fields below change
-	queue    []*arrival  // in order of arrival
-	ready    int         // how many of queue are set up
-	failure  error       // of the underlying listener, for one Accept
-	err      error       // why no more connections will arrive
-	closed   bool        // no more are accepted
-	ended    bool        // Accept returns no more connections
-	stopped  bool        // the accepting goroutine has ended
-	held     bool        // a deadline of the underlying listener ends its Accept
-	inAccept bool        // the accepting goroutine is in Accept of the underlying listener
-	waiting  int         // calls of Accept that wait
-	deadline time.Time   // of Accept; zero: none
-	late     alarm       // wakes Accept at the deadline
-	overdue  alarm       // wakes Accept at wakeAt
+	state    state
+	queue    []*arrival // in order of arrival
+	ready    int        // how many of queue are set up
+	failure  error      // of the underlying listener, for one Accept
+	err      error      // why the accepting goroutine has ended
+	waiting  int        // calls of Accept that wait
+	deadline time.Time  // of Accept; zero: none
+	late     alarm      // wakes Accept at the deadline
+	overdue  alarm      // wakes Accept at wakeAt
 	wakeAt   time.Time
 	vain     time.Time // when a wait of order was last in vain
 	grace    alarm     // ends the closed listener
@@ -90,21 +83,22 @@ type Listener struct {
 // New returns a Listener that accepts from ln, which it owns from now on. It runs until
 // Close.
 func New(ln net.Listener, cfg handshake.Config) *Listener {
-	return prepare(ln, cfg, maxPlaces).start()
+	return prepare(ln, cfg, maxSlots).start()
 }
 
 // prepare returns a Listener that start has yet to start.
-func prepare(ln net.Listener, cfg handshake.Config, places int) *Listener {
+func prepare(ln net.Listener, cfg handshake.Config, slots int) *Listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Listener{
-		ln:      ln,
-		server:  handshake.NewServer(cfg),
-		logger:  cfg.Logger,
-		ctx:     ctx,
-		cancel:  cancel,
-		closing: make(chan struct{}),
-		places:  make(chan struct{}, places),
-		times:   defaultTimes,
+		ln:     ln,
+		server: handshake.NewServer(cfg),
+		logger: cfg.Logger,
+		ctx:    ctx,
+		cancel: cancel,
+		closed: make(chan struct{}),
+		slots:  make(chan struct{}, slots),
+		limits: defaultLimits,
+		state:  waiting,
 	}
 	switch ln := ln.(type) {
 	case *net.TCPListener:
@@ -130,7 +124,7 @@ func (l *Listener) Accept() (*handshake.Connection, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting++
-	if !l.inAccept {
+	if !l.state.inAccept() {
 		l.changed.Broadcast() // the accepting goroutine may have waited for it
 	}
 	next := l.nextLocked()
@@ -139,7 +133,7 @@ func (l *Listener) Accept() (*handshake.Connection, error) {
 		next = l.nextLocked()
 	}
 	l.waiting--
-	if l.ended || l.lateLocked() {
+	if l.state == ended || l.lateLocked() {
 		next = nil
 	}
 	if next != nil { // another Accept must not take it
@@ -148,12 +142,12 @@ func (l *Listener) Accept() (*handshake.Connection, error) {
 		l.drainedLocked()
 	}
 	l.changed.Broadcast()
-	l.holdLocked()
-	l.awaitHeldLocked()
+	l.interruptLocked()
+	l.awaitReturnedLocked()
 	switch {
 	case next != nil:
 		return next.up, nil
-	case l.ended:
+	case l.state == ended:
 		return nil, net.ErrClosed
 	case l.lateLocked():
 		return nil, os.ErrDeadlineExceeded
@@ -162,7 +156,7 @@ func (l *Listener) Accept() (*handshake.Connection, error) {
 		l.failure = nil
 		l.changed.Broadcast()
 		return nil, err
-	case l.closed:
+	case l.state.closed():
 		return nil, net.ErrClosed
 	}
 	return nil, l.err
@@ -178,15 +172,15 @@ func (l *Listener) nextLocked() *arrival {
 		case a.up != nil:
 			return a
 		}
-		if time.Since(l.vain) < orderPause {
+		if time.Since(l.vain) < timing.OrderPause {
 			continue
 		}
-		if wait := l.times.order - time.Since(a.accepted); wait > 0 {
+		if wait := l.limits.order - time.Since(a.accepted); wait > 0 {
 			l.wakeLocked(wait)
 			return nil
 		}
-		if !a.passed {
-			a.passed, l.vain = true, time.Now()
+		if !a.overtaken {
+			a.overtaken, l.vain = true, time.Now()
 		}
 	}
 	return nil
@@ -218,15 +212,15 @@ func (l *Listener) leaveLocked(a *arrival) {
 
 // exhaustedLocked reports whether Accept can return no more connections.
 func (l *Listener) exhaustedLocked() bool {
-	return l.ended || l.stopped && len(l.queue) == 0
+	return l.state == ended || l.state.stopped() && len(l.queue) == 0
 }
 
-// holdLocked keeps the accepting goroutine from accepting until Accept waits again: the socket may be
+// interruptLocked keeps the accepting goroutine from accepting until Accept waits again: the socket may be
 // shared with other processes, to which the connections may belong. It does nothing if the program has
 // wrapped the socket, because the wrapper may wait for something else than the kernel.
-func (l *Listener) holdLocked() {
-	if l.kernel != nil && l.inAccept && l.waiting == 0 && !l.held && !l.closed {
-		l.held = true
+func (l *Listener) interruptLocked() {
+	if l.kernel != nil && l.state == accepting && l.waiting == 0 {
+		l.state = l.state.after(interrupt)
 		l.kernel.SetDeadline(past)
 	}
 }
@@ -234,19 +228,11 @@ func (l *Listener) holdLocked() {
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
-// awaitHeldLocked waits, after holdLocked, until Accept of the underlying listener has
+// awaitReturnedLocked waits, after interruptLocked, until Accept of the underlying listener has
 // returned. Until then that may still take a connection meant for others.
-func (l *Listener) awaitHeldLocked() {
-	for l.held && l.inAccept && l.waiting == 0 && !l.closed {
+func (l *Listener) awaitReturnedLocked() {
+	for l.state == interrupted && l.waiting == 0 {
 		l.changed.Wait(&l.mu)
-	}
-}
-
-// resumeLocked ends the effect of holdLocked.
-func (l *Listener) resumeLocked() {
-	if l.held {
-		l.held = false
-		l.kernel.SetDeadline(time.Time{})
 	}
 }
 
@@ -260,7 +246,7 @@ func (l *Listener) lateLocked() bool {
 func (l *Listener) SetDeadline(t time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.state.closed() {
 		return net.ErrClosed
 	}
 	l.late.stop()
@@ -283,9 +269,9 @@ func (l *Listener) Underlying() net.Listener { return l.ln }
 // is left when Close returns.
 func (l *Listener) Close() error {
 	l.mu.Lock()
-	again := l.closed
-	if l.closed = true; !again {
-		close(l.closing)
+	again := l.state.closed()
+	if l.state = l.state.after(shut); !again {
+		close(l.closed)
 	}
 	l.changed.Broadcast()
 	l.mu.Unlock()
@@ -293,7 +279,7 @@ func (l *Listener) Close() error {
 	l.accepting.Wait()
 	l.mu.Lock()
 	if !again && !l.exhaustedLocked() {
-		l.grace.set(l.times.acceptGrace, func() { l.finishIdle(l.times.closeGrace - l.times.acceptGrace) })
+		l.grace.set(l.limits.acceptGrace, func() { l.finishIdle(l.limits.closeGrace - l.limits.acceptGrace) })
 	}
 	idle := l.exhaustedLocked()
 	l.mu.Unlock()
@@ -305,7 +291,7 @@ func (l *Listener) Close() error {
 
 // drainedLocked ends a closed listener from which Accept can return nothing more.
 func (l *Listener) drainedLocked() {
-	if l.closed && l.exhaustedLocked() && l.grace.stop() {
+	if l.state == draining && l.exhaustedLocked() && l.grace.stop() {
 		go l.finish()
 	}
 }
@@ -313,7 +299,7 @@ func (l *Listener) drainedLocked() {
 // finishIdle calls finish, after d if there are handshakes that have not ended.
 func (l *Listener) finishIdle(d time.Duration) {
 	l.mu.Lock()
-	if len(l.queue) > l.ready && !l.ended {
+	if len(l.queue) > l.ready && l.state == draining {
 		l.grace.set(d, l.finish)
 		l.mu.Unlock()
 		return
@@ -326,7 +312,7 @@ func (l *Listener) finishIdle(d time.Duration) {
 func (l *Listener) finish() {
 	l.end.Do(func() {
 		l.mu.Lock()
-		l.ended = true
+		l.state = l.state.after(finish)
 		abandoned := l.queue
 		l.queue = nil
 		for _, a := range []*alarm{&l.late, &l.overdue, &l.grace} {

@@ -36,18 +36,18 @@ func testConfig() handshake.Config {
 	}
 }
 
-// idle starts a Listener on loopback with so many places. The test calls Accept.
-func idle(t *testing.T, cfg handshake.Config, places int, times times) *Listener {
+// idle starts a Listener on loopback with so many slots. The test calls Accept.
+func idle(t *testing.T, cfg handshake.Config, slots int, limits limits) *Listener {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	return start(t, ln, cfg, places, times)
+	return start(t, ln, cfg, slots, limits)
 }
 
-func start(t *testing.T, ln net.Listener, cfg handshake.Config, places int, times times) *Listener {
+func start(t *testing.T, ln net.Listener, cfg handshake.Config, slots int, limits limits) *Listener {
 	t.Helper()
-	l := prepare(ln, cfg, places)
-	l.times = times
+	l := prepare(ln, cfg, slots)
+	l.limits = limits
 	l.start()
 	t.Cleanup(func() { l.Close() })
 	return l
@@ -60,15 +60,15 @@ type program struct {
 }
 
 // listen starts such a Listener on loopback.
-func listen(t *testing.T, cfg handshake.Config, places int) *program {
+func listen(t *testing.T, cfg handshake.Config, slots int) *program {
 	t.Helper()
-	return listenFor(t, cfg, places, defaultTimes)
+	return listenFor(t, cfg, slots, defaultLimits)
 }
 
 // listenFor is listen with other times.
-func listenFor(t *testing.T, cfg handshake.Config, places int, times times) *program {
+func listenFor(t *testing.T, cfg handshake.Config, slots int, limits limits) *program {
 	t.Helper()
-	return run(t, idle(t, cfg, places, times))
+	return run(t, idle(t, cfg, slots, limits))
 }
 
 // run accepts from l until it is closed.
@@ -110,9 +110,9 @@ func (p *program) accept(t *testing.T) *handshake.Connection {
 	}
 }
 
-// after returns defaultTimes with a change.
-func after(change func(*times)) times {
-	changed := defaultTimes
+// after returns defaultLimits with a change.
+func after(change func(*limits)) limits {
+	changed := defaultLimits
 	change(&changed)
 	return changed
 }
@@ -146,8 +146,8 @@ func dialWith(t *testing.T, d net.Dialer, l addressed, first string) *net.TCPCon
 	return c.(*net.TCPConn)
 }
 
-// accepting calls Accept, and returns when it waits, or has returned already.
-func accepting(t *testing.T, l *Listener) <-chan *handshake.Connection {
+// startAccept calls Accept, and returns when it waits, or has returned already.
+func startAccept(t *testing.T, l *Listener) <-chan *handshake.Connection {
 	t.Helper()
 	came := make(chan *handshake.Connection, 1)
 	go func() {
@@ -158,7 +158,7 @@ func accepting(t *testing.T, l *Listener) <-chan *handshake.Connection {
 	require.Eventually(t, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.waiting == 1 && l.inAccept && !l.held || len(came) == 1
+		return l.waiting == 1 && l.state == accepting || len(came) == 1
 	}, time.Minute, time.Millisecond)
 	return came
 }
@@ -198,7 +198,7 @@ func TestCloseEndsAccept(t *testing.T) {
 }
 
 func TestCloseClosesWhatWasNotAccepted(t *testing.T) {
-	l, ready, silent := backlog(t, after(func(t *times) { t.acceptGrace, t.closeGrace = 10*time.Millisecond, 20*time.Millisecond }), 2)
+	l, ready, silent := backlog(t, after(func(t *limits) { t.acceptGrace, t.closeGrace = 10*time.Millisecond, 20*time.Millisecond }), 2)
 	_, err := silent[1].Write([]byte("MPA ID"))
 	require.NoError(t, err)
 	l.Close()
@@ -213,10 +213,10 @@ func timedOut(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
 // backlog returns a Listener whose program does not wait in Accept, and clients that it has accepted: one
 // whose connection is set up, and some that are silent.
-func backlog(t *testing.T, times times, n int) (l *Listener, ready *net.TCPConn, silent []*net.TCPConn) {
+func backlog(t *testing.T, limits limits, n int) (l *Listener, ready *net.TCPConn, silent []*net.TCPConn) {
 	t.Helper()
-	l = idle(t, testConfig(), 8, times)
-	came := accepting(t, l)
+	l = idle(t, testConfig(), 8, limits)
+	came := startAccept(t, l)
 	first := dial(t, l, "")
 	ready = dial(t, l, "")
 	for range n {

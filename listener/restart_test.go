@@ -15,7 +15,7 @@ import (
 // TestCloseGivesOutWhatWasAccepted: what waits for Accept, and what is on its way up,
 // still comes out of Accept; then it says that the listener is closed.
 func TestCloseGivesOutWhatWasAccepted(t *testing.T) {
-	l, ready, coming := backlog(t, after(func(t *times) { t.acceptGrace, t.closeGrace = time.Hour, 2*time.Hour }), 1)
+	l, ready, coming := backlog(t, after(func(t *limits) { t.acceptGrace, t.closeGrace = time.Hour, 2*time.Hour }), 1)
 	require.NoError(t, l.Close())
 	for _, c := range []*net.TCPConn{ready, coming[0]} {
 		if c != ready {
@@ -53,7 +53,7 @@ func TestCloseEndsAcceptThatWaitsForASilentClient(t *testing.T) {
 		start := time.Now()
 		l.Close()
 		assert.ErrorIs(t, <-ended, net.ErrClosed)
-		assert.Equal(t, defaultTimes.closeGrace, time.Since(start))
+		assert.Equal(t, defaultLimits.closeGrace, time.Since(start))
 		synctest.Wait()
 		_, err := client.Write([]byte("x"))
 		assert.Error(t, err, "it has been closed")
@@ -65,8 +65,8 @@ type deaf struct{ net.Conn }
 
 func (deaf) SetDeadline(time.Time) error { return nil }
 
-// TestCloseWithAllPlacesTaken by clients that nothing ends, and another one that waits for a place.
-func TestCloseWithAllPlacesTaken(t *testing.T) {
+// TestCloseWithAllSlotsTaken by clients that nothing ends, and another one that waits for a slot.
+func TestCloseWithAllSlotsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		cfg := testConfig()
@@ -107,7 +107,7 @@ func shared(t *testing.T) (l *Listener, other net.Listener) {
 	other, err = net.FileListener(f)
 	require.NoError(t, err)
 	t.Cleanup(func() { other.Close() })
-	return start(t, ln, testConfig(), 8, defaultTimes), other
+	return start(t, ln, testConfig(), 8, defaultLimits), other
 }
 
 // TestSharedSocket: connections are accepted only while Accept waits. All other clients are the other
@@ -120,7 +120,7 @@ func TestSharedSocket(t *testing.T) {
 		require.NoError(t, err)
 		c.Close()
 
-		came := accepting(t, l)
+		came := startAccept(t, l)
 		dial(t, l, "GET")
 		in := <-came
 		in.Discard()
@@ -135,13 +135,13 @@ func TestAcceptObeysItsDeadline(t *testing.T) {
 	assert.True(t, timedOut(err), "%v", err)
 	require.NoError(t, l.SetDeadline(time.Time{}))
 	l.mu.Lock()
-	assert.False(t, l.inAccept)
+	assert.False(t, l.state.inAccept())
 	l.mu.Unlock()
 	dial(t, l, "GET")
 	c, err := other.Accept()
 	require.NoError(t, err)
 	c.Close()
-	came := accepting(t, l)
+	came := startAccept(t, l)
 	dialPlain(t, l, "")
 	if in := <-came; in != nil { // and the interruption is no error
 		in.Discard()
@@ -172,7 +172,7 @@ func TestNothingIsAcceptedBeforeAccept(t *testing.T) {
 
 // TestCloseResetsWhatNobodyAccepts, as a kernel resets the connections in a backlog.
 func TestCloseResetsWhatNobodyAccepts(t *testing.T) {
-	l, c, _ := backlog(t, after(func(t *times) { t.acceptGrace = time.Millisecond }), 0)
+	l, c, _ := backlog(t, after(func(t *limits) { t.acceptGrace = time.Millisecond }), 0)
 	require.NoError(t, l.Close())
 	_, err := c.Read(make([]byte, 1))
 	assert.ErrorIs(t, err, syscall.ECONNRESET)

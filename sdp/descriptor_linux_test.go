@@ -115,7 +115,10 @@ func TestQueuesAndPoll(t *testing.T) {
 		poll := func(events int16) (got int16) {
 			control(t, s, func(fd int) {
 				p := []unix.PollFd{{Fd: int32(fd), Events: events}}
-				_, err := unix.Poll(p, 0)
+				err := error(unix.EINTR) // by the runtime's signals
+				for err == unix.EINTR {
+					_, err = unix.Poll(p, 0)
+				}
 				require.NoError(t, err)
 				got = p[0].Revents
 			})

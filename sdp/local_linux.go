@@ -21,6 +21,7 @@ import (
 	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/stream"
+	"github.com/gosdp/gosdp/internal/timing"
 	"github.com/gosdp/gosdp/internal/trigger"
 	"github.com/gosdp/gosdp/sdp/stats"
 	"golang.org/x/sys/unix"
@@ -92,7 +93,7 @@ func relieve(ctx context.Context, err error) bool {
 	if before == 0 { // segments of earlier connections may be kept
 		return stream.LeaveAll(errDescriptors) > 0
 	}
-	for pause := time.Millisecond; pause < time.Second; pause *= 2 { // the peers' part may take them a visit
+	for pause := time.Millisecond; pause < timing.Home; pause *= 2 { // the peers' part may take them a visit
 		stream.LeaveAll(errDescriptors)
 		if stream.Sharing() < before {
 			return true

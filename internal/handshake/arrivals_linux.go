@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
+	"github.com/gosdp/gosdp/internal/timing"
 )
 
 // arrivals waits for bytes on a socket. An epoll set of its own leaves the deadlines to the program,
@@ -18,10 +19,6 @@ type arrivals struct {
 	set *os.File
 	raw syscall.RawConn // of set
 }
-
-// closeCheck is how often a caller of wait looks whether the program has closed the connection. An
-// epoll set does not report that.
-const closeCheck = 250 * time.Millisecond
 
 // open makes the set, with the socket of rc. What has arrived already is reported too.
 func (a *arrivals) open(rc syscall.RawConn) error {
@@ -46,13 +43,14 @@ func (a *arrivals) open(rc syscall.RawConn) error {
 }
 
 // wait returns true when something has arrived since the last call, or the peer has ended. It returns
-// false when ctx is done, and from time to time. Without a descriptor for the set it only pauses.
+// false when ctx is done, and from time to time: the caller then looks whether the program has closed the connection,
+// which an epoll set does not report. Without a descriptor for the set it only pauses.
 func (a *arrivals) wait(ctx context.Context, rc syscall.RawConn) bool {
 	if a.set == nil && a.open(rc) != nil {
 		sleep(ctx, time.Millisecond)
 		return false
 	}
-	a.set.SetReadDeadline(time.Now().Add(closeCheck))
+	a.set.SetReadDeadline(time.Now().Add(timing.Closed))
 	defer interrupt.On(ctx, func() { a.set.SetReadDeadline(time.Unix(1, 0)) })()
 	var event [1]unix.EpollEvent
 	return a.raw.Read(func(fd uintptr) bool {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
+	"github.com/gosdp/gosdp/internal/timing"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
@@ -158,7 +159,7 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 		return nil, err
 	}
 	promised := local
-	local, peer = settle(local, peer)
+	local, peer = negotiate(local, peer)
 	up := &Connection{Conn: conn, Device: choice.Device.String(), Local: local, Peer: peer, Promised: promised}
 	conn.SetDeadline(time.Time{}) // the queue pair sets its own
 	qp, err := asked.QueuePair()
@@ -201,7 +202,7 @@ func (c *Client) tooLate(conn net.Conn) bool {
 			since = arrived
 		}
 	}
-	return since > max(c.StepUpTimeout, c.patience())
+	return since > max(c.StepUpTimeout, c.decisionTime())
 }
 
 var errTooLate = errors.New("handshake timed out at this end; the peer may have given up")
@@ -280,9 +281,6 @@ func share(ctx context.Context, d time.Duration) time.Duration {
 	return d
 }
 
-// lastLook is how long replyWithin reads what arrived in time.
-const lastLook = 50 * time.Millisecond
-
 // replyWithin reads the Reply on conn, and waits for at most d. A Reply that has arrived when the time
 // is over is read too: this process may have been stopped, and the server's program may have the
 // connection.
@@ -293,7 +291,7 @@ func replyWithin(ctx context.Context, d time.Duration, conn net.Conn, asked *iwa
 	reply, err := asked.Reply()
 	stop()
 	if _, nothing := err.(*net.OpError); nothing && errors.Is(err, os.ErrDeadlineExceeded) && arrived(conn) {
-		conn.SetReadDeadline(time.Now().Add(lastLook))
+		conn.SetReadDeadline(time.Now().Add(timing.LastLook))
 		reply, err = asked.Reply()
 		conn.SetReadDeadline(time.Time{})
 	}

@@ -42,7 +42,7 @@ func (c *Client) stepUp(ctx context.Context, up *Connection, asked *iwarp.Asked,
 	}
 	up.QP = qp
 	d, _ := dialler(choice.Device)
-	up.Local, up.Peer = settle(starts(d, up.Local), peer)
+	up.Local, up.Peer = negotiate(startHello(d, up.Local), peer)
 	if up.Conn, err = announce(tcp, wire.MIDStepUp, up.Local.Bufs); err != nil {
 		qp.Abort()
 		tcp.Abort()
@@ -63,7 +63,7 @@ func (c *Client) dialChannel(ctx context.Context, up *Connection, choice wire.Ch
 	ctx, cancel := context.WithTimeout(ctx, share(ctx, c.StepUpTimeout))
 	defer cancel()
 	var peer wire.Hello
-	local := starts(d, up.Local)
+	local := startHello(d, up.Local)
 	qp, err := d.Dial(ctx,
 		rdma.Address{
 			Token:  choice.Token,

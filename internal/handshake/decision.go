@@ -17,18 +17,18 @@ func decision(ctx context.Context, qp rdma.QueuePair) (wire.Header, error) {
 	defer interrupt.On(ctx, qp.Wake)()
 	var wcs [1]rdma.Completion
 	for {
-		over := ctx.Err() != nil
-		take := qp.Wait
-		if over {
-			take = qp.Poll // one last look
+		late := ctx.Err() != nil
+		receive := qp.Wait
+		if late {
+			receive = qp.Poll // one last look
 		}
-		n, err := take(wcs[:])
+		n, err := receive(wcs[:])
 		switch {
 		case err != nil:
 			return wire.Header{}, fmt.Errorf("handshake: read client's decision: %w", err)
 		case n == 1:
 			return parseDecision(wcs[0])
-		case over:
+		case late:
 			return wire.Header{}, fmt.Errorf("handshake: no decision from client: %w", ctx.Err())
 		}
 	}

@@ -8,6 +8,21 @@
 //	client_channel.go                 server_channel.go: the channel of another device
 //	client.go, client_channel.go      decision.go: the client's decision
 //
+// The states of the server's half (state.go):
+//
+//	Accepted ──Plain: plain TCP──▶ Ended
+//	    │ Run
+//	    ▼
+//	Securing ──▶ Waiting ──key of a Request──▶ Reading ──Request──▶ Agreeing ──Reply──▶ Deciding
+//	                │                             ▲
+//	             GiveWay                          │
+//	                ▼                             │
+//	            Yielding ─────────────────────────┘
+//
+// GiveWay leads from Securing, Reading, Agreeing and Deciding to Leaving. Run leads from all of them to Ended when it
+// returns: the client is plain TCP, has met this end or has decided, or there was an error. What a client
+// does after a failure is the table at Client.Next.
+//
 // What both share is here and in host.go. peek.go tells a client of SDP from one of plain
 // TCP, and peers.go remembers which other hosts speak plain TCP. docs/setup.md describes
 // the steps, and docs/protocol.md the bytes.
@@ -101,7 +116,7 @@ func (cfg *Config) worth(device wire.Device, conn net.Conn) error {
 
 // channelConfig returns the configuration of a channel of d.
 func (cfg *Config) channelConfig(d rdma.Dialler) rdma.ChannelConfig {
-	hello := starts(d, cfg.Hello)
+	hello := startHello(d, cfg.Hello)
 	return rdma.ChannelConfig{
 		IRD:     int(hello.IRD),
 		Buffers: int(hello.Bufs),
@@ -120,8 +135,8 @@ func (cfg *Config) mpaConfig(local wire.Hello, sameHost bool) iwarp.Config {
 	}
 }
 
-// starts returns the Hello for a channel of d, which may begin with fewer and smaller buffers.
-func starts(d rdma.Dialler, h wire.Hello) wire.Hello {
+// startHello returns the Hello for a channel of d, which may begin with fewer and smaller buffers.
+func startHello(d rdma.Dialler, h wire.Hello) wire.Hello {
 	if s, ok := d.(rdma.Starter); ok {
 		buffers, size := s.Start()
 		h.Bufs = uint16(min(int(h.Bufs), buffers))
@@ -130,8 +145,8 @@ func starts(d rdma.Dialler, h wire.Hello) wire.Hello {
 	return h
 }
 
-// settle limits what each end may have outstanding to what the other one accepts.
-func settle(local, peer wire.Hello) (wire.Hello, wire.Hello) {
+// negotiate limits what each end may have outstanding to what the other one accepts.
+func negotiate(local, peer wire.Hello) (wire.Hello, wire.Hello) {
 	local.ORD = min(local.ORD, peer.IRD)
 	peer.ORD = min(peer.ORD, local.IRD)
 	return local, peer
@@ -160,7 +175,7 @@ type Connection struct {
 	Met bool
 	// Refused says that the client asked for SDP, and that no device in common works. QP is then nil.
 	Refused bool
-	// Local and Peer are the Hellos of the two ends, limited by settle.
+	// Local and Peer are the Hellos of the two ends, limited by negotiate.
 	Local, Peer wire.Hello
 	// Promised is what Config.Promise has returned for this connection.
 	Promised wire.Hello

@@ -61,11 +61,11 @@ func waitFirst(ctx context.Context, rc syscall.RawConn) (v verdict) {
 	var a arrivals
 	defer a.close()
 	for {
-		over := ctx.Err() != nil
+		late := ctx.Err() != nil
 		if rc.Control(func(fd uintptr) { v = peek(fd, b) }) != nil { // the program has closed it
 			return isPlain
 		}
-		if v != undecided || over {
+		if v != undecided || late {
 			return v
 		}
 		a.wait(ctx, rc)

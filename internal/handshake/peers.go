@@ -9,18 +9,15 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/timing"
 )
 
-const (
-	// silenceTTL is how long silence is remembered.
-	silenceTTL = 5 * time.Second
-	// maxPeers bounds how many addresses are remembered.
-	maxPeers = 4096
-)
+// maxPeers bounds how many addresses are remembered.
+const maxPeers = 4096
 
 // Remember notes that the server at the other end of conn speaks plain TCP, if err is evidence of
 // that. An answer in another protocol, or a close, is remembered for PlainTTL, and silence for
-// silenceTTL. Silence during a wait that the context shortened is not remembered.
+// timing.Silence. Silence during a wait that the context shortened is not remembered.
 func (c *Client) Remember(conn net.Conn, err error) {
 	ttl := c.PlainTTL
 	var not *NotSDPError
@@ -28,7 +25,7 @@ func (c *Client) Remember(conn net.Conn, err error) {
 		if errors.As(err, &not) && not.waited < c.ReplyTimeout {
 			return
 		}
-		ttl = min(ttl, silenceTTL)
+		ttl = min(ttl, timing.Silence)
 	}
 	peers.remember(addrPort(conn.RemoteAddr()), ttl)
 }
@@ -76,13 +73,8 @@ func (t *peerTable) dropFirstLocked() {
 	delete(t.until, first)
 }
 
-const (
-	// watchTime is how long watch observes a connection: a server that speaks only SDP
-	// closes a silent client after its HandshakeTimeout, which is 5 s by default.
-	watchTime = 6 * time.Second
-	// maxWatched limits how many connections watch observes. Each takes a descriptor.
-	maxWatched = 64
-)
+// maxWatched limits how many connections watch observes. Each takes a descriptor.
+const maxWatched = 64
 
 // watch observes a connection that is plain TCP only because its address is remembered. If
 // the server closes it before it has sent a byte, the server may have become one that speaks
@@ -98,7 +90,7 @@ func (t *peerTable) watch(conn net.Conn) {
 	if t.watched[a] || len(t.watched) >= maxWatched {
 		return
 	}
-	closedEarly, err := awaitFirst(conn, watchTime)
+	closedEarly, err := awaitFirst(conn, timing.Watch)
 	if err != nil {
 		return
 	}

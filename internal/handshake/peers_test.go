@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/gosdp/gosdp/internal/timing"
 )
 
 var someone = netip.MustParseAddrPort("192.0.2.1:80")
@@ -70,7 +72,7 @@ func TestEvidence(t *testing.T) {
 		{"another protocol", &NotSDPError{Err: errors.New("it answered")}, time.Minute},
 		{"a close", &NotSDPError{Err: io.EOF}, time.Minute},
 		{"a reset", &NotSDPError{Err: syscall.ECONNRESET}, time.Minute},
-		{"silence", silent(time.Second), silenceTTL},
+		{"silence", silent(time.Second), timing.Silence},
 		{"silence in a wait that the context cut short", silent(time.Second - 1), 0},
 	} {
 		t.Run(v.name, func(t *testing.T) {

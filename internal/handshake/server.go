@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
+	"github.com/gosdp/gosdp/internal/timing"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -35,12 +36,14 @@ func Serve(ctx context.Context, conn net.Conn, cfg Config) (*Connection, error) 
 	return s.Accepted(conn).Run(ctx)
 }
 
-// Accepted returns the handshake on a connection that a listener has accepted. The caller then
-// calls Plain, and Run if Plain returns nil.
-func (s *Server) Accepted(conn net.Conn) *Incoming { return &Incoming{Server: s, conn: conn} }
+// Accepted returns the handshake on a connection that a listener has accepted.
+func (s *Server) Accepted(conn net.Conn) *Incoming {
+	return &Incoming{Server: s, conn: conn, progress: Progress{State: Accepted}}
+}
 
 // Incoming is the server's half of one handshake. One goroutine at a time uses it, except
-// for Progress and GiveWay, which are safe for concurrent use.
+// for Progress and GiveWay, which are safe for concurrent use. Its methods panic if they are called in another order than
+// its State permits.
 type Incoming struct {
 	*Server
 	conn net.Conn
@@ -51,19 +54,19 @@ type Incoming struct {
 	sameHost bool           // the client says that it is on this host, and can prove it
 	meeting  Meeting        // nil: the client cannot meet this end
 
+	first  context.Context    // of ctx, done when the wait for the client's first bytes is over
+	cancel context.CancelFunc // of all three
+
 	mu       sync.Mutex
 	progress Progress
-	cancel   context.CancelFunc // of all and ctx
-	giveWay  func()             // ends the current stage, or the whole handshake
+	stopWait context.CancelFunc // of first
 }
 
 // Progress is how far a handshake has advanced. If there are too many handshakes, the listener
 // uses it to decide which of them gives way.
 type Progress struct {
-	Started bool      // Run was called
-	Heard   bool      // the client has sent a Request
-	Since   time.Time // when it arrived; until then, when the handshake started
-	Leaving bool      // GiveWay was called, and the handshake is about to end
+	State State
+	Since time.Time // when the client last advanced it, or Run was called
 }
 
 // Progress returns how far the handshake has advanced.
@@ -73,20 +76,40 @@ func (h *Incoming) Progress() Progress {
 	return h.progress
 }
 
-// GiveWay ends a handshake that was started, because others need its place.
+// GiveWay ends a handshake that was started, because others need its slot.
 func (h *Incoming) GiveWay() {
+	switch h.on(eventGiveWay) {
+	case Yielding:
+		h.stopWait()
+	case Leaving:
+		h.cancel()
+	}
+}
+
+// on changes the state.
+func (h *Incoming) on(e event) State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.progress.Leaving = true
-	h.giveWay()
+	return h.onLocked(e)
+}
+
+func (h *Incoming) onLocked(e event) State {
+	h.progress.State = h.progress.State.after(e)
+	switch e {
+	case eventRun, eventKey, eventRequest:
+		h.progress.Since = time.Now()
+	}
+	return h.progress.State
 }
 
 // Plain returns the connection as plain TCP if the client is not to be asked. Nothing was read from
-// it then. Otherwise it returns nil.
+// it then. Otherwise it returns nil, and the caller calls Run.
 func (h *Incoming) Plain() *Connection {
 	if h.cfg.expects(h.conn) {
+		h.on(eventAsk)
 		return nil
 	}
+	h.on(eventPlain)
 	return &Connection{Conn: h.conn}
 }
 
@@ -98,20 +121,21 @@ type securing interface {
 
 // start starts the time that the handshake may take.
 func (h *Incoming) start(ctx context.Context) {
-	all, cancel := context.WithCancel(ctx)
-	ctx, stop := context.WithTimeout(all, h.cfg.HandshakeTimeout)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.all, h.ctx = all, ctx
-	h.cancel = func() { stop(); cancel() }
-	h.giveWay = h.cancel
-	h.progress.Started, h.progress.Since = true, time.Now()
+	h.onLocked(eventRun)
+	var cancel, stop context.CancelFunc
+	h.all, cancel = context.WithCancel(ctx)
+	h.ctx, stop = context.WithTimeout(h.all, h.cfg.HandshakeTimeout)
+	h.first, h.stopWait = context.WithCancel(h.ctx)
+	h.cancel = func() { h.stopWait(); stop(); cancel() }
 }
 
 // Run performs the handshake. It ends when Config.HandshakeTimeout is over or ctx is done. If it
 // returns an error, it has closed the connection.
 func (h *Incoming) Run(ctx context.Context) (*Connection, error) {
 	h.start(ctx)
+	defer h.on(eventEnd)
 	defer h.cancel()
 	defer h.withdrawInvitation()
 	up, err := h.run()
@@ -126,6 +150,7 @@ func (h *Incoming) run() (*Connection, error) {
 			return nil, err
 		}
 	}
+	h.on(eventSecured)
 	v, met, err := h.look()
 	switch {
 	case err != nil:
@@ -136,10 +161,10 @@ func (h *Incoming) run() (*Connection, error) {
 	case v != isMPA:
 		return h.notMPA(v)
 	}
-	h.reads(false)
+	h.on(eventKey)
 	up, err := h.agree()
 	if err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) { // the time was over, or others needed the place; see notMPA
+		if errors.Is(err, os.ErrDeadlineExceeded) { // the time was over, or others needed the slot; see notMPA
 			Abort(h.conn)
 		} else {
 			h.conn.Close()
@@ -149,6 +174,7 @@ func (h *Incoming) run() (*Connection, error) {
 	if !up.MustDecide {
 		return up, nil
 	}
+	h.on(eventReply)
 	up.Conn.SetDeadline(time.Time{}) // the queue pair sets its own
 	if err := h.decide(up); err != nil {
 		up.QP.Abort()
@@ -157,34 +183,19 @@ func (h *Incoming) run() (*Connection, error) {
 	return up, nil
 }
 
-// While a server waits for a client that it can meet, it tries after meetFirst, and then at intervals
-// that double up to meetMost.
-const (
-	meetFirst = 20 * time.Microsecond
-	meetMost  = 5 * time.Millisecond
-)
-
 // look waits until the client's first bytes show what it speaks, the client has met this end, or the
 // time is over. It returns an error if the client could only meet this end, and cannot.
 func (h *Incoming) look() (v verdict, met net.Conn, err error) {
-	look, stop := context.WithCancel(h.ctx)
-	defer stop()
-	h.mu.Lock()
-	h.giveWay = stop
-	if h.progress.Leaving {
-		stop()
-	}
-	h.mu.Unlock()
 	if h.cfg.Meet != nil {
 		h.meeting = h.cfg.Meet(h.conn)
 	}
 	try := h.meeting != nil
-	for wait := meetFirst; ; wait = min(2*wait, meetMost) {
-		over, patience := look.Err() != nil, look
+	for wait := timing.MeetFirst; ; wait = min(2*wait, timing.MeetMost) {
+		late, until := h.first.Err() != nil, h.first
 		if try {
-			patience = expired
+			until = expired
 		}
-		v, h.conn = speaks(patience, h.conn)
+		v, h.conn = speaks(until, h.conn)
 		if try && v != isMPA { // bytes may have followed the meeting
 			met, err := h.meeting.Try()
 			if met != nil {
@@ -199,10 +210,10 @@ func (h *Incoming) look() (v verdict, met net.Conn, err error) {
 			}
 		}
 		switch {
-		case v != undecided || over:
+		case v != undecided || late:
 			return v, nil, nil
 		case try:
-			sleep(look, wait)
+			sleep(h.first, wait)
 		}
 	}
 }
@@ -219,7 +230,7 @@ var expired = func() context.Context {
 // only slow connects again, which it does not after an orderly end.
 func (h *Incoming) notMPA(v verdict) (*Connection, error) {
 	switch {
-	case v == undecided && (h.cfg.SDPOnly || h.Progress().Leaving):
+	case v == undecided && (h.cfg.SDPOnly || h.Progress().State.Ending()):
 		Abort(h.conn)
 		return nil, fmt.Errorf("handshake: no MPA Request from %v: timed out", h.conn.RemoteAddr())
 	case h.cfg.SDPOnly:
@@ -237,16 +248,6 @@ func (h *Incoming) plain() *Connection {
 	return &Connection{Conn: h.conn}
 }
 
-// reads notes that the client speaks MPA, and whether its Request has been read. GiveWay ends
-// the whole handshake from now on. If it was called because the client was silent, the
-// handshake continues.
-func (h *Incoming) reads(heard bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.progress.Heard, h.progress.Since, h.progress.Leaving = heard, time.Now(), false
-	h.giveWay = h.cancel
-}
-
 // agree reads the client's Request and replies. If both ends continue with SDP on the TCP
 // connection, it makes a queue pair of that, on which the client must decide.
 func (h *Incoming) agree() (*Connection, error) {
@@ -256,7 +257,7 @@ func (h *Incoming) agree() (*Connection, error) {
 		return nil, err
 	}
 	h.conn = original(h.conn)
-	h.reads(true)
+	h.on(eventRequest)
 	offers, peer, err := h.parsePrivate(request.Private)
 	if err != nil {
 		if _, other := wire.OtherVersion(request.Private); other {
@@ -308,7 +309,7 @@ func (h *Incoming) reject(request *iwarp.Request) (*Connection, error) {
 // accept replies with the choice. The TCP connection becomes iwarp's channel whatever the
 // choice is, because the client's decision comes over it.
 func (h *Incoming) accept(request *iwarp.Request, hello wire.Hello) (*Connection, error) {
-	local, peer := settle(h.ours, hello)
+	local, peer := negotiate(h.ours, hello)
 	private, err := h.choice().Append(nil)
 	if err != nil {
 		return nil, err

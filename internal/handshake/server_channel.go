@@ -10,26 +10,21 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
+	"github.com/gosdp/gosdp/internal/timing"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
 )
 
-// patience returns the least that a client may take, after the server's Reply, to decide, and then to take
-// the channel on which it has decided. The client believes that the connection is set up, and a
-// machine that thousands dial may be slow. A client that has taken longer since its Request does not
-// decide any more (Client.tooLate).
-func (cfg *Config) patience() time.Duration {
+// decisionTime returns the least time that a client has, after the server's Reply, to decide, and then for the channel
+// on which it has decided. The client believes that the connection is set up, and a machine that thousands dial may be
+// slow. A client that has taken longer since its Request does not decide any more (Client.tooLate).
+func (cfg *Config) decisionTime() time.Duration {
 	if cfg.DecisionTimeout > 0 {
 		return cfg.DecisionTimeout
 	}
-	return 2 * time.Second
+	return timing.Decision
 }
-
-// slice is how long the server waits for a channel at a time. If this process was stopped, the present
-// slice is over when it continues, before the device has reported what arrived meanwhile. The other
-// slices remain.
-const slice = 100 * time.Millisecond
 
 // channel is the part of an Incoming that deals with a device other than the TCP connection.
 type channel struct {
@@ -125,7 +120,7 @@ func (h *Incoming) answer(private []byte) (reply []byte, ord int, err error) {
 		return nil, 0, err
 	}
 	d, _ := dialler(h.device)
-	h.local, h.peer = settle(starts(d, h.ours), hello)
+	h.local, h.peer = negotiate(startHello(d, h.ours), hello)
 	return h.local.AppendHelloAck(nil), int(h.local.ORD), nil
 }
 
@@ -139,7 +134,9 @@ func (h *Incoming) choice() *wire.Choice {
 }
 
 // timeAfterReply is how long a client may take after the Reply.
-func (h *Incoming) timeAfterReply() time.Duration { return max(h.cfg.StepUpTimeout, h.cfg.patience()) }
+func (h *Incoming) timeAfterReply() time.Duration {
+	return max(h.cfg.StepUpTimeout, h.cfg.decisionTime())
+}
 
 // deciding returns the context for the client's decision. Its time is that of the handshake, or if the
 // Reply was late, what a client may take after it.
@@ -185,9 +182,7 @@ func (h *Incoming) decide(up *Connection) error {
 // whyNotTaken returns why the client, which was invited to a channel, does without it. If it came and
 // was rejected, the reason is this end's.
 func (h *Incoming) whyNotTaken() error {
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	qp, err := h.invitation.Take(over)
+	qp, err := h.invitation.Take(expired)
 	switch {
 	case err == nil:
 		qp.Abort()
@@ -199,12 +194,12 @@ func (h *Incoming) whyNotTaken() error {
 
 // takeInvited returns the channel to which the client was invited, and which it says is open.
 func (h *Incoming) takeInvited() (rdma.QueuePair, error) {
-	for left := h.timeAfterReply(); ; left -= slice {
-		ctx, cancel := context.WithTimeout(context.Background(), min(left, slice))
+	for left := h.timeAfterReply(); ; left -= timing.Slice {
+		ctx, cancel := context.WithTimeout(context.Background(), min(left, timing.Slice))
 		qp, err := h.invitation.Take(ctx)
-		over := ctx.Err() != nil
+		late := ctx.Err() != nil
 		cancel()
-		if err == nil || !over || left <= slice {
+		if err == nil || !late || left <= timing.Slice {
 			return qp, err
 		}
 	}

@@ -151,8 +151,8 @@ func connectIn(dir, name string, fd int) error {
 	return err
 }
 
-// oldAge is how old a socket must be to count as one of a process that was killed, if it refuses connections. No meeting
-// lasts for so long. A new socket refuses them until its process calls listen.
+// oldAge is how old a socket must be to count as one of a process that was killed, if it refuses connections. A new
+// socket refuses them until its process calls listen.
 var oldAge = 10 * time.Second
 
 // isOld reports whether a socket of root's or this user's is old.

@@ -55,7 +55,7 @@ type Meeting struct {
 	refused  error
 }
 
-// backlog is how many processes may come to a dialler: strangers, too.
+// backlog is how many processes may connect to a dialler at a time: any process may.
 const backlog = 8
 
 // Invite lets the acceptor find the dialler. The error wraps EADDRINUSE if another process has the name, and is

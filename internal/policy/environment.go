@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/timing"
 	"github.com/gosdp/gosdp/internal/units"
 )
 
@@ -162,7 +163,7 @@ func (o *Options) handshakeTimeout() (time.Duration, error) {
 	case o != nil && o.HandshakeTimeout != 0:
 		return o.HandshakeTimeout, nil
 	case !set:
-		return 5 * time.Second, nil
+		return timing.Handshake, nil
 	}
 	return limit, nil
 }

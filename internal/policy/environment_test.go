@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/timing"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -139,8 +140,8 @@ func TestReplyTimeout(t *testing.T) {
 	}{
 		{"tcp", nil, time.Second},
 		{"tcp", &Options{ReplyTimeout: time.Minute}, time.Minute},
-		{"sdp", nil, demandTime},
-		{"sdp", new(Options), demandTime},
+		{"sdp", nil, timing.Demand},
+		{"sdp", new(Options), timing.Demand},
 		{"sdp", &Options{ReplyTimeout: time.Millisecond}, time.Millisecond},
 	} {
 		n, err := ParseNetwork(v.network)

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"time"
+
+	"github.com/gosdp/gosdp/internal/timing"
 )
 
 // Options are what a program has set for a Dial or a Listen. They have the fields of the Config of package
@@ -46,9 +48,9 @@ func (o *Options) filled() Options {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&f.ReplyTimeout, time.Second},
-		{&f.StepUpTimeout, 500 * time.Millisecond},
-		{&f.PlainTTL, time.Minute},
+		{&f.ReplyTimeout, timing.Reply},
+		{&f.StepUpTimeout, timing.StepUp},
+		{&f.PlainTTL, timing.PlainTTL},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/timing"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -48,10 +49,6 @@ type Policy struct {
 	Logger *slog.Logger // nil: the program has none
 }
 
-// demandTime is how long a Dial that demands SDP and has no deadline waits for a peer that says nothing: about as long as
-// the kernel waits for an answer to connect.
-const demandTime = 2 * time.Minute
-
 // New returns the policy for a network. asked says that the program asks for SDP, which
 // allows every device unless the program or the environment lists some. New fails if a setting is malformed, even
 // if another one takes precedence over it, so that the mistake is found.
@@ -68,7 +65,7 @@ func New(o *Options, n Network, asked bool) (*Policy, error) {
 	f := o.filled()
 	p.ReplyTimeout, p.MeetTimeout = f.ReplyTimeout, f.ReplyTimeout
 	if n.Only && (o == nil || o.ReplyTimeout == 0) {
-		p.ReplyTimeout = demandTime
+		p.ReplyTimeout = timing.Demand
 	}
 	p.PlainTTL, p.StepUpTimeout = f.PlainTTL, f.StepUpTimeout
 	p.ThroughProxies, p.CRC, p.ReadBuffer = f.StepUpThroughProxies, f.CRC, f.ReadBuffer

@@ -16,6 +16,7 @@ import (
 	"github.com/gosdp/gosdp/internal/gate"
 	"github.com/gosdp/gosdp/internal/shm"
 	"github.com/gosdp/gosdp/internal/spin"
+	"github.com/gosdp/gosdp/internal/timing"
 )
 
 // place is where a direction is, as this end sees it.
@@ -247,7 +248,7 @@ func (l *link) leave() (left bool) {
 // seeHome looks after a link that leaves while the program's calls may wait on TCP, each for the other end to do its part.
 func (l *link) seeHome() {
 	if !l.seen.Swap(true) {
-		go l.comeHome(incoming|outgoing, within(homeTime))
+		go l.comeHome(incoming|outgoing, within(timing.Home))
 	}
 }
 

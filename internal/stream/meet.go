@@ -210,7 +210,7 @@ func (c *Conn) step() bool {
 		}
 	}
 	if err != nil {
-		c.over(err)
+		c.meetingFailed(err)
 	}
 	return c.linked.Load() != nil
 }
@@ -250,7 +250,7 @@ func (c *Conn) begin() (err error) {
 	c.meeting = m
 	step("met")
 	score := c.score()
-	c.trigger.Met(score, time.Since(epoch))
+	c.trigger.Begin(score, time.Since(epoch))
 	c.next.Store(score + 1)
 	monitor.add(c)
 	return nil
@@ -300,7 +300,7 @@ func (c *Conn) meet() error {
 		return err
 	}
 	c.meeting = nil
-	c.trigger.Over(true)
+	c.trigger.End(true)
 	c.why.Store(nil)
 	c.learn(trigger.Met)
 	return c.attach(seg, socket, shm.Cost)
@@ -312,12 +312,12 @@ func (c *Conn) isMeeting() bool {
 	return c.meeting != nil
 }
 
-// over ends a meeting that has failed. stepMu is held.
-func (c *Conn) over(err error) {
+// meetingFailed ends a meeting that has failed. stepMu is held.
+func (c *Conn) meetingFailed(err error) {
 	step("meeting failed")
 	c.endMeeting()
 	c.why.Store(&err)
-	c.trigger.Over(c.restless)
+	c.trigger.End(c.restless)
 }
 
 func (c *Conn) endMeeting() {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/internal/shm"
+	"github.com/gosdp/gosdp/internal/timing"
 	"github.com/gosdp/gosdp/internal/trigger"
 )
 
@@ -436,8 +437,8 @@ func TestDescriptorFromReflection(t *testing.T) {
 	_, err := a.Write([]byte("unread"))
 	require.NoError(t, err)
 	var k watched
-	for now := int64(1); !b.polled.asked(); now += int64(visitEvery) {
-		require.Less(t, now, int64(2*idleTime), "nobody looks after the bytes")
+	for now := int64(1); !b.polled.asked(); now += int64(timing.Visit) {
+		require.Less(t, now, int64(2*timing.Idle), "nobody looks after the bytes")
 		say(t, b, a, "busy")
 		b.visited(&k, now)
 	}

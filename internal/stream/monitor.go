@@ -10,14 +10,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/shm"
 	"github.com/gosdp/gosdp/internal/ticker"
-)
-
-const (
-	// idleTime is after how long without payload a connection with a Policy comes home.
-	idleTime = time.Second
-
-	visitEvery = 160 * time.Millisecond
-	meetTime   = int64(time.Second) // for a meeting of which the program's calls take no further step
+	"github.com/gosdp/gosdp/internal/timing"
 )
 
 // monitor visits the connections of the process that have a meeting or a segment. While there is none it has no goroutine.
@@ -57,7 +50,7 @@ func (v *visits) run() {
 	t := ticker.New()
 	defer t.Stop()
 	for again := true; again; again = v.visit() {
-		t.Set(visitEvery)
+		t.Set(timing.Visit)
 		t.Wait()
 	}
 }
@@ -157,8 +150,8 @@ func (c *Conn) visited(k *watched, now int64) bool {
 	if c.policy != nil {
 		c.learnLong()
 	}
-	if c.meeting != nil && c.meets == 0 && idle > meetTime {
-		c.over(c.nobodyLocked())
+	if c.meeting != nil && c.meets == 0 && idle > int64(timing.MeetTime) {
+		c.meetingFailed(c.nobodyLocked())
 		c.next.Store(c.score() + 1)
 	}
 	c.stepMu.Unlock()
@@ -166,10 +159,10 @@ func (c *Conn) visited(k *watched, now int64) bool {
 		if waits := l.waits(k, now); waits > 0 && c.polled.asked() {
 			c.stay(errPolled)
 			c.Leave()
-		} else if c.policy != nil && waits > int64(idleTime) { // it may have found the descriptor by reflection
+		} else if c.policy != nil && waits > int64(timing.Idle) { // it may have found the descriptor by reflection
 			c.polled.suspect()
 			c.Leave()
-		} else if c.policy != nil && idle > int64(idleTime) {
+		} else if c.policy != nil && idle > int64(timing.Idle) {
 			c.why.CompareAndSwap(nil, &errIdle)
 			c.Leave()
 		} else if !c.Visit() && l.hold() {

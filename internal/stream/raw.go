@@ -11,13 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-)
 
-// For how long a call waits for the peer to bring a connection home. A peer that is only busy must not cost File the
-// connection; Control can do without.
-const (
-	homeTime = time.Second
-	fileTime = 10 * time.Second
+	"github.com/gosdp/gosdp/internal/timing"
 )
 
 var errAway = fmt.Errorf("connection has not come home from shared memory: %w", os.ErrDeadlineExceeded)
@@ -89,7 +84,7 @@ func (c *Conn) lockAtHome(dir which, mu *sync.Mutex, deadline *atomic.Int64) err
 // answer, or the kernel is so short of memory that TCP does not take it.
 func (c *Conn) File() (*os.File, error) {
 	c.stay(errPinned)
-	if !c.linked.Load().comeHome(incoming|outgoing, within(fileTime)) {
+	if !c.linked.Load().comeHome(incoming|outgoing, within(timing.File)) {
 		return nil, c.fail("file", errAway)
 	}
 	return c.tcp.File()
@@ -115,7 +110,7 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 
 func (r *rawConn) Control(f func(fd uintptr)) error {
 	r.c.polled.suspect()
-	r.c.linked.Load().comeHome(incoming|outgoing, within(homeTime))
+	r.c.linked.Load().comeHome(incoming|outgoing, within(timing.Home))
 	return r.raw.Control(f)
 }
 

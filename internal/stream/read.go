@@ -62,7 +62,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 		return c.tcp.Read(b)
 	}
 	c.rmu.Lock() // without defer, for a small frame
-	n, err := c.take(b)
+	n, err := c.readLocked(b)
 	raceRead()
 	c.rmu.Unlock()
 	if c.restless {
@@ -71,8 +71,8 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// take is Read with rmu.
-func (c *Conn) take(b []byte) (int, error) {
+// readLocked is Read with rmu.
+func (c *Conn) readLocked(b []byte) (int, error) {
 	for {
 		l := c.linked.Load()
 		if l == nil || l.reader.at() == home {

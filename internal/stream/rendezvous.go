@@ -11,16 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/meeting"
+	"github.com/gosdp/gosdp/internal/timing"
 )
-
-// Pauses of Meet between its attempts.
-const (
-	meetLeast = 20 * time.Microsecond
-	meetMost  = 5 * time.Millisecond
-)
-
-// afterRefusal is how long Meet goes on once it has turned a process away, which need not have been the peer.
-const afterRefusal = time.Second
 
 // Meet gives the connection a segment now. The peer must call Meet or TryMeet within the limit, or be an accepted
 // connection that Move looks after. The error is that of ctx, or says why there is no segment: the connection is on TCP
@@ -44,11 +36,11 @@ func (c *Conn) meetsNow(n int16) {
 
 func (c *Conn) await(ctx context.Context, limit time.Duration) error {
 	deadline := time.Now().Add(limit)
-	timer := time.NewTimer(meetLeast)
+	timer := time.NewTimer(timing.MeetFirst)
 	defer timer.Stop()
-	for pause := meetLeast; ; pause = min(2*pause, meetMost) {
+	for pause := timing.MeetFirst; ; pause = min(2*pause, timing.MeetMost) {
 		met, err := c.TryMeet()
-		if end := time.Now().Add(afterRefusal); end.Before(deadline) && c.nobody() != errNobody {
+		if end := time.Now().Add(timing.Refused); end.Before(deadline) && c.nobody() != errNobody {
 			deadline = end
 		}
 		late := !time.Now().Before(deadline)
@@ -59,7 +51,7 @@ func (c *Conn) await(ctx context.Context, limit time.Duration) error {
 			return err
 		case late:
 			return c.nobody()
-		case pause == meetMost && !c.established():
+		case pause == timing.MeetMost && !c.established():
 			return errEnded
 		}
 		timer.Reset(pause)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/ticker"
+	"github.com/gosdp/gosdp/internal/timing"
 )
 
 // children are the accepted connections whose peer may be in Meet and sends nothing before that has returned: their
@@ -15,12 +16,12 @@ import (
 var children nursery
 
 // looks are how long after Move a connection looks for such a peer.
-var looks = [...]time.Duration{10 * time.Millisecond, 160 * time.Millisecond, 480 * time.Millisecond, time.Second}
+var looks = [...]time.Duration{timing.YoungFirst, 160 * time.Millisecond, 480 * time.Millisecond, timing.YoungLast}
 
 const (
-	lookEvery = int64(time.Millisecond)      // between the steps of a meeting
-	least     = int64(10 * time.Millisecond) // between other visits
-	linger    = 50 * time.Millisecond        // after the last connection, for the next one
+	lookEvery = int64(timing.YoungStep)  // between the steps of a meeting
+	least     = int64(timing.YoungFirst) // between other visits
+	linger    = 50 * time.Millisecond    // after the last connection, for the next one
 )
 
 type nursery struct {

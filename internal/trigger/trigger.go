@@ -6,6 +6,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/gosdp/gosdp/internal/timing"
 )
 
 const (
@@ -17,10 +19,8 @@ const (
 
 	least, most = 2, 4096 // scores at which connections of an address move
 
-	pause      = time.Second           // after which a connection begins to count again
-	meetTime   = time.Second           // for which a meeting may last
-	listenTime = 20 * time.Millisecond // for which a dialler listens at least: the ends' scores differ by what is in the sockets
-	mostVain   = 3                     // meetings in vain, after which a connection stays on TCP
+	pause    = time.Second // after which a connection begins to count again
+	mostVain = 3           // meetings in vain, after which a connection stays on TCP
 )
 
 // Score returns the score of a connection that has turned so often from reading to writing and moved so many
@@ -88,7 +88,7 @@ func (t *Trigger) Next(score uint64, now time.Duration) (do Action, next uint64)
 	case t.never:
 		return Nothing, math.MaxUint64
 	case t.meeting:
-		if t.dialler && score >= t.begun+max(uint64(t.at), 8) && now-t.since >= listenTime || now-t.since >= meetTime {
+		if t.dialler && score >= t.begun+max(uint64(t.at), 8) && now-t.since >= timing.Listen || now-t.since >= timing.MeetTime {
 			return Abandon, score + 1
 		}
 		return Wait, score + t.patience(score)
@@ -126,13 +126,13 @@ func (t *Trigger) patience(score uint64) uint64 {
 	return min(4, 1+(score-t.begun)/2)
 }
 
-// Met tells that a meeting has begun.
-func (t *Trigger) Met(score uint64, now time.Duration) {
+// Begin tells that a meeting has begun.
+func (t *Trigger) Begin(score uint64, now time.Duration) {
 	t.meeting, t.since, t.begun = true, now, score
 }
 
-// Over tells that the meeting has ended, and whether it has brought the ends together.
-func (t *Trigger) Over(together bool) {
+// End tells that the meeting has ended, and whether it has brought the ends together.
+func (t *Trigger) End(together bool) {
 	t.meeting = false
 	if together {
 		t.vain = 0

@@ -27,9 +27,9 @@ func ask(dialler bool, at int, scores uint64, each time.Duration) map[Action][]u
 		}
 		switch do {
 		case Invite:
-			t.Met(s, now)
+			t.Begin(s, now)
 		case Abandon:
-			t.Over(false)
+			t.End(false)
 			next = s + 1
 		}
 	}
@@ -135,7 +135,7 @@ func TestPatience(t *testing.T) {
 	for _, dialler := range []bool{true, false} {
 		var tr Trigger
 		tr.Start(dialler, 1000, 0)
-		tr.Met(100, 0)
+		tr.Begin(100, 0)
 		var at []uint64
 		for score := uint64(101); score < 115; {
 			do, next := tr.Next(score, 0)
