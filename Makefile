@@ -73,12 +73,13 @@ way-at-once: way := SDP_MOVE=at-once
 way-at-random: way := SDP_MOVE=at-random
 way-zcopy: way := SDP_ZCOPY_THRESHOLD=1
 way-bcopy: way := SDP_ZCOPY_THRESHOLD=-1
+way-zcopy way-bcopy: engine := ./internal/engine
 
-ways: ## the tests of sdp, each way of moving bytes
+ways: ## the tests of sdp and the engine, each way of moving bytes
 	@$(MAKE) --no-print-directory --output-sync=target -j 2 $(WAYS)
 
 $(WAYS):
-	@echo "$(way) go test"; $(way) go test -short -timeout 10m ./sdp
+	@echo "$(way) go test"; $(way) go test -short -timeout 10m ./sdp $(engine)
 
 alone: ## each module with its own requirements only
 	@export GOWORK=off; command='go vet ./...'; $(each)

@@ -82,16 +82,20 @@ var layers = []struct {
 		},
 		tests: []string{"internal/units", "rdma/iwarp", "rdma/iwarp/mpa", "rdma/rdmatest", "listener", "test/conntest", "test/watchdog", "zcopy"},
 	}},
+	{"internal/local", allowed{
+		imports: []string{
+			"internal/bubble", "internal/budget", "internal/dump", "internal/limits", "internal/meeting", "internal/netname", "internal/observe", "internal/policy", "internal/rules", "internal/stream", "internal/timing", "internal/trigger", "sdp/stats",
+		},
+	}},
 	{"listener", allowed{
 		imports: []string{"internal/bubble", "internal/handshake", "internal/timing"},
 		tests:   []string{"wire", "rdma", "rdma/iwarp", "rdma/iwarp/mpa"},
 	}},
 	{"sdp", allowed{
 		imports: []string{
-			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/engine", "internal/handshake", "internal/limits",
-			"internal/meeting", "internal/netname", "internal/observe", "internal/policy", "internal/rules", "internal/session", "internal/stream", "internal/sysfile", "internal/ticker", "internal/timing", "internal/trigger", "rdma/iwarp", "bcopy", "listener", "sdp/stats",
+			"wire", "internal/adopted", "internal/bubble", "internal/engine", "internal/handshake", "internal/local", "internal/netname", "internal/observe", "internal/policy", "internal/rules", "listener", "sdp/stats",
 		},
-		tests: []string{"internal/events", "internal/status", "test/conntest", "rdma/iwarp/mpa", "rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
+		tests: []string{"internal/dump", "internal/meeting", "internal/status", "internal/stream", "test/conntest", "test/watchdog"},
 	}},
 	{"sdp/debug", allowed{imports: []string{"sdp"}, tests: []string{"internal/meeting"}}},
 	{"internal/proxy", allowed{imports: []string{"internal/units", "sdp", "sdp/stats"}, tests: []string{"internal/meeting", "test/watchdog"}}},

@@ -11,6 +11,7 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/engine"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/local"
 	"github.com/gosdp/gosdp/internal/netname"
 	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/policy"
@@ -23,7 +24,7 @@ import (
 type settings struct {
 	*policy.Policy
 	handshake handshake.Config // of SDP over RDMA
-	moves     moves
+	moves     local.Moves
 	shm       bool // shared memory may be used
 	network   netname.ID
 }
@@ -96,7 +97,7 @@ func (c *Config) settings(n policy.Network, asked bool) (settings, error) {
 			Promise:          func() (wire.Hello, error) { return engine.Reserve(p.ReadBuffer) },
 			Withdraw:         engine.Unreserve,
 		},
-		moves:   movesFor(p),
+		moves:   local.MovesFor(p),
 		shm:     p.SHM,
 		network: n.ID(),
 	}
@@ -179,7 +180,7 @@ func (s *settings) countPlain(up *handshake.Connection) {
 	if up.Refused {
 		reason = stats.PlainSetupFailed
 	}
-	observe.PlainAccepts.Add(reason)
+	observe.PlainAccepted(reason)
 }
 
 // newConn makes the Conn. It has charged its own buffers to the budget when it returns, so

@@ -3,33 +3,13 @@ package sdp
 import (
 	"context"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
-	"github.com/gosdp/gosdp/internal/observe"
-	"github.com/gosdp/gosdp/internal/policy"
-	"github.com/gosdp/gosdp/internal/stream"
+	"github.com/gosdp/gosdp/internal/local"
 )
-
-// moves says when the connections of a Dial or a Listen move.
-type moves struct{ *stream.Policy }
-
-// movesFor returns that of programs that meet in the policy's directory, if it has one, and allows its users
-// besides the program's own.
-func movesFor(policy *policy.Policy) moves {
-	if policy.Dir == "" && len(policy.UIDs) == 0 {
-		return moves{defaultPolicy()}
-	}
-	p := *defaultPolicy()
-	p.Dir = policy.Dir
-	if len(policy.UIDs) > 0 {
-		p.Allow = func(uid uint32) bool { return slices.Contains(policy.UIDs, int(uid)) }
-	}
-	return moves{&p}
-}
 
 // meets returns the TCP connection if its two ends may be on this host, and no program has wrapped it.
 func (s *settings) meets(conn net.Conn) (*net.TCPConn, bool) {
@@ -41,23 +21,13 @@ func (s *settings) meets(conn net.Conn) (*net.TCPConn, bool) {
 }
 
 // local returns a connection between two programs of this host.
-func (s *settings) local(tcp *net.TCPConn, dialled, inherited bool) *local {
-	l := &local{network: s.network}
-	if inherited {
-		l.Inherit(tcp)
-	} else {
-		l.Init(tcp)
-	}
-	if !bubble.Inside() { // what moves a connection outlives the test of a bubble
-		filters()
-		l.Move(dialled, s.moves.Policy)
-	}
-	return l
+func (s *settings) local(tcp *net.TCPConn, dialled bool) *local.Conn {
+	return local.New(tcp, s.moves, s.network, dialled)
 }
 
 // open makes the connection the program's.
-func (l *local) open(s *settings, dialled bool) *Conn {
-	observe.Opened(l, dialled, s.Logger)
+func (s *settings) open(l *local.Conn, dialled bool) *Conn {
+	l.Open(dialled, s.Logger)
 	return publish(l)
 }
 
@@ -67,17 +37,17 @@ func (s *settings) onHost(conn net.Conn, dialled bool) *Conn {
 	if !ok {
 		return nil
 	}
-	l := s.local(tcp, dialled, false)
+	l := s.local(tcp, dialled)
 	if !dialled && !bubble.Inside() {
 		l.Expect()
 	}
-	return l.open(s, dialled)
+	return s.open(l, dialled)
 }
 
 // inherit is onHost for a connection that another process has begun.
 func (s *settings) inherit(conn net.Conn) *Conn {
 	if tcp, ok := s.meets(conn); ok {
-		return s.local(tcp, false, true).open(s, false)
+		return s.open(local.Continue(tcp, s.moves, s.network), false)
 	}
 	return nil
 }
@@ -89,11 +59,11 @@ func (s *settings) meet(ctx context.Context, conn net.Conn, limit time.Duration)
 	if !ok || bubble.Inside() {
 		return nil, nil
 	}
-	l := s.local(tcp, true, false)
+	l := s.local(tcp, true)
 	if err := l.Meet(ctx, limit); err != nil {
 		return nil, err
 	}
-	return l.open(s, true), nil
+	return s.open(l, true), nil
 }
 
 // meeting returns nil if the client of an accepted connection cannot be met in shared memory.
@@ -102,12 +72,12 @@ func (s *settings) meeting(conn net.Conn) handshake.Meeting {
 	if !ok || bubble.Inside() {
 		return nil
 	}
-	return &acceptee{s.local(tcp, false, false), s}
+	return &acceptee{s.local(tcp, false), s}
 }
 
 // acceptee is an accepted connection that the program does not have yet.
 type acceptee struct {
-	l *local
+	l *local.Conn
 	s *settings
 }
 
@@ -118,4 +88,4 @@ func (a *acceptee) Try() (net.Conn, error) {
 	return a.Plain(), nil
 }
 
-func (a *acceptee) Plain() net.Conn { return a.l.open(a.s, false) }
+func (a *acceptee) Plain() net.Conn { return a.s.open(a.l, false) }

@@ -8,12 +8,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/handshake"
-	"github.com/gosdp/gosdp/internal/policy"
 )
-
-type moves struct{}
-
-func movesFor(*policy.Policy) moves { return moves{} }
 
 func (s *settings) onHost(net.Conn, bool) *Conn { return nil }
 
@@ -22,5 +17,3 @@ func (s *settings) inherit(net.Conn) *Conn { return nil }
 func (s *settings) meet(context.Context, net.Conn, time.Duration) (*Conn, error) { return nil, nil }
 
 func (s *settings) meeting(net.Conn) handshake.Meeting { return nil }
-
-func relieve(context.Context, error) bool { return false }

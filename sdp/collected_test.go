@@ -71,9 +71,9 @@ func TestDroppedListenersAreClosed(t *testing.T) {
 // TestEveryMethodKeepsTheConnection until it returns, and has all methods of the carrier except for those that
 // are for operators.
 func TestEveryMethodKeepsTheConnection(t *testing.T) {
-	source, err := os.ReadFile("public.go")
+	source, err := os.ReadFile("conn.go")
 	require.NoError(t, err)
-	file, err := parser.ParseFile(token.NewFileSet(), "public.go", source, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "conn.go", source, 0)
 	require.NoError(t, err)
 	keeps := make(map[string]bool)
 	for _, d := range file.Decls {

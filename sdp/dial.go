@@ -10,6 +10,8 @@ import (
 
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/local"
+	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/sdp/stats"
@@ -58,7 +60,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	c, err := d.dialContext(ctx, &e)
 	e.Err = err
-	setups.count(e)
+	observe.Dialled(e)
 	if hook != nil {
 		e.Duration = time.Since(start)
 		hook(e)
@@ -177,7 +179,7 @@ func (a *attempt) connect(ctx context.Context) (net.Conn, error) {
 		d = *a.d.NetDialer
 	}
 	conn, err := d.DialContext(adopted.Plain(ctx), a.network.TCP, a.address)
-	if err != nil && relieve(ctx, err) {
+	if err != nil && local.Relieve(ctx, err) {
 		conn, err = d.DialContext(adopted.Plain(ctx), a.network.TCP, a.address)
 	}
 	if err != nil {

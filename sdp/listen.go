@@ -12,6 +12,7 @@ import (
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/local"
 	"github.com/gosdp/gosdp/internal/netname"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
@@ -173,7 +174,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		} else {
 			up.Conn, err = l.ln.Accept()
 		}
-		if err != nil && relieve(context.Background(), err) {
+		if err != nil && local.Relieve(context.Background(), err) {
 			continue
 		}
 		if err != nil {

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/net/nettest"
 	"golang.org/x/sys/unix"
 
+	"github.com/gosdp/gosdp/internal/local"
 	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/status"
@@ -35,7 +36,7 @@ var restless = os.Getenv(policy.MoveVariable) == "at-random"
 
 // met reports whether the ends of a connection share memory.
 func met(c *Conn) bool {
-	l, ok := c.carrier.(*local)
+	l, ok := c.carrier.(*local.Conn)
 	return ok && l.Met()
 }
 
@@ -65,7 +66,7 @@ func localPair(t testing.TB, network string, config *Config) (client, server *Co
 	for _, c := range []*Conn{c, s} {
 		t.Cleanup(func() { c.Close() })
 		require.NoError(t, c.SetDeadline(end))
-		require.IsType(t, (*local)(nil), c.carrier)
+		require.IsType(t, (*local.Conn)(nil), c.carrier)
 	}
 	return c, s
 }
@@ -319,7 +320,7 @@ func TestNetworkSDPMeetsAtOnce(t *testing.T) {
 	for _, network := range []string{"sdp", "sdp4"} {
 		c, s := localPair(t, network, nil)
 		assert.True(t, met(c))
-		_, err := s.carrier.(*local).TryMeet() // its turn may not have come
+		_, err := s.carrier.(*local.Conn).TryMeet() // its turn may not have come
 		require.NoError(t, err)
 		assert.True(t, met(s))
 		if lines := intoRing(t, c, s); !restless {
@@ -434,16 +435,6 @@ func TestDevicesTCP(t *testing.T) {
 	assert.Zero(t, up.Stats().Moves)
 	assert.NotEmpty(t, up.Stats().OnTCP)
 	assert.EqualValues(t, 500, up.Stats().TCPSent)
-}
-
-// TestMovesOfAPolicy: its users may share memory, and its containers meet in its directory.
-func TestMovesOfAPolicy(t *testing.T) {
-	p := movesFor(&policy.Policy{UIDs: []int{33, 1000}})
-	assert.True(t, p.Allow(33))
-	assert.True(t, p.Allow(1000))
-	assert.False(t, p.Allow(34))
-	assert.Nil(t, movesFor(new(policy.Policy)).Allow)
-	assert.Equal(t, "/run/sdp", movesFor(&policy.Policy{Dir: "/run/sdp"}).Dir)
 }
 
 // TestFileOfALiveConnection: everything is on the copy of its socket, where another Conn goes on, and moves again.

@@ -51,13 +51,3 @@ func logListen(n policy.Network, address net.Addr, set *settings) {
 	}
 	policy.Log(rules.LevelSummary, fmt.Sprintf("listen %s %v: %s (%s)", n.Name, address, result, n.Why()))
 }
-
-// logStayed writes to that log that a connection has ended that never used shared memory, and why not.
-func logStayed(c carrier) {
-	if !policy.Logs(rules.LevelSummary) {
-		return
-	}
-	if why := c.Stats().Stayed(); why != "" {
-		policy.Log(rules.LevelSummary, fmt.Sprintf("close %v to %v: stayed on TCP: %s", c.LocalAddr(), c.RemoteAddr(), why))
-	}
-}

@@ -27,3 +27,7 @@ func WriteStatus(w io.Writer) error { return observe.WriteStatus(w) }
 // again, and concurrently; the socket exists until every stop was called. SDP_STATUS=1 in the
 // environment has the same effect, from the first Dial or Listen.
 func ServeStatus() (stop func() error, err error) { return observe.ServeStatus() }
+
+// SetupStats returns statistics about the set-up of connections in this process. It is safe
+// for concurrent use.
+func SetupStats() stats.Setups { return observe.Setups() }

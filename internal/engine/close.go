@@ -28,7 +28,7 @@ const (
 func (c *conn) CloseRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.poll.receiveArrivedLocked() // a kernel knows of a reset that no call has returned
+	c.poll.receiveArrivedReleasing() // a kernel knows of a reset that no call has returned
 	if c.phase.closed() {
 		return c.opError("close", errClosed)
 	}
@@ -58,7 +58,7 @@ func (c *conn) refuseAdvertsLocked() {
 // CloseWrite closes the direction to the peer; see [Conn.CloseWrite].
 func (c *conn) CloseWrite() error {
 	c.mu.Lock()
-	c.poll.receiveArrivedLocked()
+	c.poll.receiveArrivedReleasing()
 	if c.phase.closed() {
 		c.mu.Unlock()
 		return c.opError("close", errClosed)
@@ -126,9 +126,9 @@ func (c *conn) Close() error {
 	c.writeMu.Lock()
 	c.mu.Lock()
 	for c.poll.leader != nobody || c.zcopy.inRead() {
-		c.poll.followLocked()
+		c.poll.followReleasing()
 	}
-	over, reset := k.stepLocked()
+	over, reset := k.stepReleasing()
 	wait := k.waitTimeLocked()
 	c.dumpEnd(k.reset)
 	c.mu.Unlock()
@@ -175,12 +175,12 @@ func (k *closer) waitTimeLocked() time.Duration {
 	return 0
 }
 
-// stepLocked does what can be done for a closed connection now, without waiting. It reports
+// stepReleasing does what can be done for a closed connection now, without waiting. It reports
 // whether the channel can be ended, and whether by a reset. The connection must be stepping. It
 // releases mu in between.
-func (k *closer) stepLocked() (over, reset bool) {
+func (k *closer) stepReleasing() (over, reset bool) {
 	c := k.conn
-	c.poll.receiveReadyLocked() // credit for the DisConn, among other things
+	c.poll.receiveReadyReleasing() // credit for the DisConn, among other things
 	if !k.reset && !c.session.WritesEnded() {
 		c.endWritesLocked()
 	}
@@ -196,7 +196,7 @@ func (k *closer) stepLocked() (over, reset bool) {
 	if asks && c.session.EndSent() && k.finishLocked(finisher) {
 		// A kernel resets a connection that is closed before everything was received from
 		// it. That is right for payload, and wrong for control messages.
-		c.poll.receiveReadyLocked()
+		c.poll.receiveReadyReleasing()
 		if over, reset = k.overLocked(); !over {
 			over = true
 		}
@@ -231,7 +231,7 @@ func (k *closer) overLocked() (over, reset bool) {
 	return c.recvErr != nil, c.recvErr != nil
 }
 
-// tryAgain repeats stepLocked once after graceTime, if that may help.
+// tryAgain repeats stepReleasing once after graceTime, if that may help.
 func (k *closer) tryAgain() (over, reset bool) {
 	bubble.Sleep(graceTime)
 	c := k.conn
@@ -240,10 +240,10 @@ func (k *closer) tryAgain() (over, reset bool) {
 	if c.session.EndSent() && !k.finishLocked(c.qp.(rdma.Finisher)) {
 		return false, false
 	}
-	return k.stepLocked()
+	return k.stepReleasing()
 }
 
-// await repeats stepLocked for up to d of the real clock, or lets the device wait.
+// await repeats stepReleasing for up to d of the real clock, or lets the device wait.
 func (k *closer) await(d time.Duration) (over, reset bool) {
 	c := k.conn
 	if _, asks := c.qp.(rdma.Finisher); !asks {
@@ -257,7 +257,7 @@ func (k *closer) await(d time.Duration) (over, reset bool) {
 		bubble.Sleep(pause)
 		c.mu.Lock()
 		d -= pause
-		over, reset = k.stepLocked()
+		over, reset = k.stepReleasing()
 	}
 	return over, reset
 }
@@ -284,7 +284,7 @@ func (k *closer) drain(d time.Duration) (over, reset bool) {
 		c.mu.Lock()
 		// Nothing would wake this call for what happened while mu was released.
 		if over, _ := k.overLocked(); !over && !c.session.EndSent() && clock() < until {
-			c.poll.waitLocked()
+			c.poll.waitReleasing()
 		}
 	}
 	c.phase.drain()
@@ -301,9 +301,9 @@ func (k *closer) drain(d time.Duration) (over, reset bool) {
 	c.phase.drained()
 	c.poll.wakeAllLocked()
 	for c.poll.background != absent || c.poll.leader != nobody {
-		c.poll.followLocked()
+		c.poll.followReleasing()
 	}
-	c.poll.receiveReadyLocked()
+	c.poll.receiveReadyReleasing()
 	if over, reset = k.overLocked(); over {
 		return over, reset
 	}
@@ -337,7 +337,7 @@ func (k *closer) conclude(reset bool) {
 	c.mu.Unlock()
 	observe.Ended(c, violation, err)
 	c.mu.Lock()
-	c.awaitWorkersLocked()
+	c.awaitWorkersReleasing()
 	c.mu.Unlock()
 	if tcp, ok := c.tcp.(interface{ SetLinger(int) error }); ok && reset {
 		tcp.SetLinger(0) // a connection of TCP that is reset does not occupy its port any longer

@@ -100,6 +100,65 @@ func TestCloseDuringHalfClose(t *testing.T) {
 	}
 }
 
+// endingPair notes how its queue pair ends.
+type endingPair struct {
+	*memPair
+	aborted atomic.Bool
+}
+
+func (p *endingPair) Abort() error {
+	p.aborted.Store(true)
+	return p.memPair.Abort()
+}
+
+// awaitsCredit waits until a closed connection leads and has no credit for its DisConn.
+func awaitsCredit(c *conn) {
+	until(c, func() bool {
+		return c.phase == stepping && c.poll.leader == parked && c.session.WritesEnded() && !c.session.EndSent()
+	})
+}
+
+// TestCloseWaitsForCredit for its DisConn, on a device that cannot be asked whether it has finished.
+func TestCloseWaitsForCredit(t *testing.T) {
+	qp := &endingPair{memPair: newMemPair(t, 0)}
+	c := memConn(t, qp, true, -1, 0)
+	require.NoError(t, c.SetLinger(60))
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	awaitsCredit(c)
+	credit := wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: RecvBuffers, MSeq: 1}}
+	qp.deliver(credit.AppendHeader(nil), 0)
+	require.NoError(t, await(t, closed, soon))
+	assert.False(t, qp.aborted.Load())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	assert.True(t, c.session.EndSent())
+	assert.Equal(t, concluded, c.phase)
+}
+
+// TestFailureEndsTheWaitForCredit of a Close, which then resets the connection.
+func TestFailureEndsTheWaitForCredit(t *testing.T) {
+	for name, fail := range map[string]func(*conn, *endingPair){
+		"the device":     func(_ *conn, qp *endingPair) { qp.end(syscall.ECONNRESET) },
+		"too many close": func(c *conn, _ *endingPair) { c.closer.drop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			qp := &endingPair{memPair: newMemPair(t, 0)}
+			c := memConn(t, qp, true, -1, 0)
+			require.NoError(t, c.SetLinger(60))
+			closed := make(chan error, 1)
+			go func() { closed <- c.Close() }()
+			awaitsCredit(c)
+			fail(c, qp)
+			require.NoError(t, await(t, closed, soon/2))
+			assert.True(t, qp.aborted.Load())
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			assert.Equal(t, concluded, c.phase)
+		})
+	}
+}
+
 // TestReadAfterCloseRead: what has arrived can still be read, and nothing waits for more.
 func TestReadAfterCloseRead(t *testing.T) {
 	const size = 100_000
@@ -154,7 +213,7 @@ func TestWriteAfterThePeersClose(t *testing.T) {
 		require.Eventually(t, func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.poll.receiveArrivedLocked()
+			c.poll.receiveArrivedReleasing()
 			return c.recvErr != nil
 		}, soon, time.Millisecond)
 		n, err := c.Write(nil)

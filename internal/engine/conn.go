@@ -37,9 +37,11 @@ type Conn = conn
 //   - mu guards everything that follows it. It is never held across a call into the device
 //     that could block.
 //
-// A function whose name ends in Locked must be called with mu held, and returns with mu
-// held. If it releases mu in between, its comment says so. The methods of promise and
-// deadline, which never release it, do without the suffix.
+// A function whose name ends in Locked must be called with mu held, and does not release it. One
+// whose name ends in Releasing must be called with mu held too, but releases it in between and
+// returns with mu held: what its caller knew may not hold any more. One that ends in AndUnlock
+// returns without mu. The methods of promise and deadline, which never release mu, do without a
+// suffix.
 type conn struct {
 	tcp    net.Conn // the connection that the handshake ran on
 	qp     rdma.QueuePair
@@ -169,7 +171,7 @@ func (c *conn) startZeroCopy(s *Setup) {
 	}
 	most := min(limits.ORD, int(s.Local.ORD))
 	if threshold <= 0 || most == 0 || bubble.Inside() {
-		return // in a bubble nothing is advertised; see offerLocked
+		return // in a bubble nothing is advertised; see offerReleasing
 	}
 	c.session.StartDirect(session.DirectConfig{
 		Threshold:   threshold,

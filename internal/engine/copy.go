@@ -165,7 +165,7 @@ func (c *conn) takePayload() (payload []byte, owner bcopy.Owner, err error) {
 func (c *conn) awaitAndTake() (payload []byte, owner bcopy.Owner, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.awaitPayloadLocked(); err != nil {
+	if err := c.awaitPayloadReleasing(); err != nil {
 		return nil, nil, err
 	}
 	payload = c.session.Head()
@@ -180,7 +180,7 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 	case len(rest) > 0:
 		for c.lent != notLent {
 			c.lent = lentWanted
-			c.poll.followLocked()
+			c.poll.followReleasing()
 		}
 		c.session.Return(rest, owner)
 		c.poll.wakeAllLocked() // a Read may wait

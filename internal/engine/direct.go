@@ -36,19 +36,16 @@ var errUnanswered = fmt.Errorf("sdp: cancelled transfer: peer did not release me
 // and Writes, and watches the time that the peer takes. Guarded by conn.mu.
 //
 // Memory of the program that the peer or the device may access is pinned. Only the call that
-// has the memory exposes it: write, fetchLocked and advertiseLocked return when none of it
+// has the memory exposes it: write, fetchReleasing and advertiseReleasing return when none of it
 // is exposed or in use. If the peer does not help to get there in time, they abort the
 // connection, which ends all access.
-//
-// The methods whose names end in Locked release conn.mu in between, except for
-// completedLocked, armTakeUpLocked, writeStateLocked, mayWaitLocked and endReadingLocked.
 type zeroCopy struct {
 	conn     *conn
 	mostRead int // RDMA Reads that may be outstanding
 
 	reads   int    // RDMA Reads that were posted and have not completed
 	writes  int    // RDMA Writes, likewise
-	fetched int    // bytes that RDMA Reads have brought since fetchLocked began
+	fetched int    // bytes that RDMA Reads have brought since fetchReleasing began
 	reading bool   // a Read has exposed its memory
 	fills   uint64 // advertisements of the peer that were filled
 
@@ -75,7 +72,7 @@ func (z *zeroCopy) completedLocked(wc *rdma.Completion) {
 		z.writes = max(0, z.writes-1)
 		return
 	case z.reads == 0:
-		return // it was posted before abortToReclaimLocked
+		return // it was posted before abortToReclaimReleasing
 	}
 	z.reads--
 	z.fetched += int(wc.ID)
@@ -101,9 +98,9 @@ func (z *zeroCopy) mayWaitLocked(why error, answer *deadline) bool {
 	return true
 }
 
-// abortToReclaimLocked aborts the connection, so that neither the device nor the peer can
+// abortToReclaimReleasing aborts the connection, so that neither the device nor the peer can
 // access the program's memory any more.
-func (z *zeroCopy) abortToReclaimLocked() {
+func (z *zeroCopy) abortToReclaimReleasing() {
 	c := z.conn
 	c.health.fail() // the device's memory is gone soon
 	if c.recvErr == nil {

@@ -7,10 +7,10 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// fetchLocked reads what the peer advertises directly into b, and returns how many bytes.
+// fetchReleasing reads what the peer advertises directly into b, and returns how many bytes.
 // When it returns, no RDMA Read is under way. 0 bytes: the peer has withdrawn its
 // advertisement, or the call must end. The caller must hold readMu too.
-func (z *zeroCopy) fetchLocked(b []byte) (n int) {
+func (z *zeroCopy) fetchReleasing(b []byte) (n int) {
 	var pin runtime.Pinner
 	pin.Pin(&b[0])
 	defer pin.Unpin()
@@ -23,7 +23,7 @@ func (z *zeroCopy) fetchLocked(b []byte) (n int) {
 			if !ok {
 				break
 			}
-			if room = z.postReadLocked(rdma.ReadWR{ID: uint64(size), Local: b[posted : posted+size], STag: rdma.STag(stag), VA: va}); room {
+			if room = z.postReadReleasing(rdma.ReadWR{ID: uint64(size), Local: b[posted : posted+size], STag: rdma.STag(stag), VA: va}); room {
 				posted += size
 			}
 		}
@@ -31,12 +31,12 @@ func (z *zeroCopy) fetchLocked(b []byte) (n int) {
 		case z.reads == 0:
 			return z.fetched
 		case c.recvErr != nil || !z.mayWaitLocked(c.cannotReadLocked(), &z.readAnswer):
-			z.abortToReclaimLocked()
+			z.abortToReclaimReleasing()
 			z.reads = 0
 			return z.fetched
 		}
 		room = true
-		c.poll.waitAsLeaderLocked()
+		c.poll.waitAsLeaderReleasing()
 	}
 }
 
@@ -47,9 +47,9 @@ func (z *zeroCopy) endReadingLocked() {
 	z.conn.poll.broadcastLocked() // Close may be waiting
 }
 
-// postReadLocked posts an RDMA Read that the Session has planned, and reports whether the
+// postReadReleasing posts an RDMA Read that the Session has planned, and reports whether the
 // device had room for it.
-func (z *zeroCopy) postReadLocked(wr rdma.ReadWR) bool {
+func (z *zeroCopy) postReadReleasing(wr rdma.ReadWR) bool {
 	c := z.conn
 	z.reads++
 	c.mu.Unlock()
@@ -68,14 +68,14 @@ func (z *zeroCopy) postReadLocked(wr rdma.ReadWR) bool {
 	if err != rdma.ErrNoRoom {
 		c.sendFailedLocked(err)
 	} else if due {
-		c.out.flushControlLocked()
+		c.out.flushControlReleasing()
 	}
 	return false
 }
 
-// advertiseLocked has the peer fill b, and returns how many bytes were filled when b is not
+// advertiseReleasing has the peer fill b, and returns how many bytes were filled when b is not
 // exposed any more. The caller must hold readMu too.
-func (z *zeroCopy) advertiseLocked(b []byte) (n int) {
+func (z *zeroCopy) advertiseReleasing(b []byte) (n int) {
 	b = b[:min(len(b), advertiseMost)]
 	var pin runtime.Pinner
 	pin.Pin(&b[0])
@@ -86,13 +86,13 @@ func (z *zeroCopy) advertiseLocked(b []byte) (n int) {
 	c.mu.Lock()
 	if err != nil {
 		if c.session.RefuseAdverts() {
-			c.out.flushControlLocked()
+			c.out.flushControlReleasing()
 		}
 		return 0
 	}
-	if _, err := c.lookLocked(); err == nil && c.session.Advertise(uint32(region.STag), region.VA, len(b)) {
+	if _, err := c.lookReleasing(); err == nil && c.session.Advertise(uint32(region.STag), region.VA, len(b)) {
 		z.reading = true
-		n = z.awaitFilledLocked()
+		n = z.awaitFilledReleasing()
 	}
 	c.mu.Unlock()
 	c.qp.Invalidate(region.STag)
@@ -101,11 +101,11 @@ func (z *zeroCopy) advertiseLocked(b []byte) (n int) {
 	return n
 }
 
-// awaitFilledLocked sends the SinkAvail that is due, waits until the advertisement has
+// awaitFilledReleasing sends the SinkAvail that is due, waits until the advertisement has
 // ended, and returns how many bytes the peer has filled.
-func (z *zeroCopy) awaitFilledLocked() int {
+func (z *zeroCopy) awaitFilledReleasing() int {
 	c := z.conn
-	c.out.flushControlLocked()
+	c.out.flushControlReleasing()
 	for {
 		n, ended := c.session.AdvertEnded()
 		switch {
@@ -115,12 +115,12 @@ func (z *zeroCopy) awaitFilledLocked() int {
 			c.session.AbandonAdvert()
 			continue
 		case !z.mayWaitLocked(c.mayNotWaitLocked(), &z.readAnswer):
-			z.abortToReclaimLocked()
+			z.abortToReclaimReleasing()
 			continue
 		case c.mayNotWaitLocked() != nil && c.session.WithdrawAdvert():
-			c.out.flushControlLocked()
+			c.out.flushControlReleasing()
 			continue
 		}
-		c.poll.waitAsLeaderLocked()
+		c.poll.waitAsLeaderReleasing()
 	}
 }

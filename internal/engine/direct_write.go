@@ -42,28 +42,28 @@ func (z *zeroCopy) write(b []byte) (n int, err error) {
 			c.qp.Invalidate(rdma.STag(plan.STag))
 			c.mu.Lock()
 		case session.WriteControl:
-			c.out.flushControlLocked()
+			c.out.flushControlReleasing()
 		case session.WriteCopy:
 			c.mu.Unlock()
 			k, _ := c.out.send(b[n:n+plan.N], (*conn).cannotWriteLocked) // the next turn finds its error
 			c.mu.Lock()
 			n += k
 		case session.WriteOffer:
-			n += z.offerLocked(b[n:], plan)
+			n += z.offerReleasing(b[n:], plan)
 		case session.WriteFill:
-			n += z.fillLocked(b[n:], plan)
+			n += z.fillReleasing(b[n:], plan)
 		case session.WriteStall:
 			c.traffic.CreditStalls++
-			c.out.waitCreditLocked()
+			c.out.waitCreditReleasing()
 		case session.WriteWait:
 			switch {
 			case c.sendErr != nil && (c.recvErr != nil || !z.mayWaitLocked(c.sendErr, &z.writeAnswer)):
 				c.session.AbandonWrite()
 			case c.sendErr == nil && !z.mayWaitLocked(err, &z.writeAnswer):
 				why = err
-				z.abortToReclaimLocked()
+				z.abortToReclaimReleasing()
 			default:
-				c.poll.waitLocked()
+				c.poll.waitReleasing()
 			}
 		case session.WriteDone:
 			if n == len(b) {
@@ -98,11 +98,11 @@ func (z *zeroCopy) armTakeUpLocked() {
 	}
 }
 
-// offerLocked advertises what the plan says of rest, the bytes of the Write that are not
+// offerReleasing advertises what the plan says of rest, the bytes of the Write that are not
 // through, and returns how many of them were sent with the advertisement. If the plan does
 // not hold any more when the memory is registered, it does nothing. In a bubble, where the time
 // after which an advertisement is withdrawn does not pass, it has the rest sent as Data.
-func (z *zeroCopy) offerLocked(rest []byte, plan session.WritePlan) (rode int) {
+func (z *zeroCopy) offerReleasing(rest []byte, plan session.WritePlan) (rode int) {
 	c := z.conn
 	if bubble.Inside() {
 		c.session.CannotOffer()
@@ -117,7 +117,7 @@ func (z *zeroCopy) offerLocked(rest []byte, plan session.WritePlan) (rode int) {
 	if err != nil {
 		c.session.CannotOffer()
 	} else if c.cannotWriteLocked() == nil {
-		rode, sent = z.postOfferLocked(part, plan, region)
+		rode, sent = z.postOfferReleasing(part, plan, region)
 	}
 	c.mu.Unlock()
 	if err == nil && !sent {
@@ -131,14 +131,14 @@ func (z *zeroCopy) offerLocked(rest []byte, plan session.WritePlan) (rode int) {
 	case sent || c.cannotWriteLocked() != nil:
 		c.qp.Flush()
 	default:
-		c.out.waitRoomLocked()
+		c.out.waitRoomReleasing()
 	}
 	return rode
 }
 
-// postOfferLocked sends the SrcAvail for part, and returns how many of its bytes were sent
+// postOfferReleasing sends the SrcAvail for part, and returns how many of its bytes were sent
 // with it, and whether it was sent. The caller must hold out.mu too.
-func (z *zeroCopy) postOfferLocked(part []byte, plan session.WritePlan, region rdma.Region) (rode int, sent bool) {
+func (z *zeroCopy) postOfferReleasing(part []byte, plan session.WritePlan, region rdma.Region) (rode int, sent bool) {
 	c := z.conn
 	b := newBatch()
 	defer freeBatch(b)
@@ -165,16 +165,16 @@ func (z *zeroCopy) postOfferLocked(part []byte, plan session.WritePlan, region r
 	return rode, true
 }
 
-// fillLocked writes b into the memory that the peer has advertised, for as long as the plan
+// fillReleasing writes b into the memory that the peer has advertised, for as long as the plan
 // says so. It returns how many bytes are through when none is in use any more: 0 if the
 // connection had to be aborted for that.
-func (z *zeroCopy) fillLocked(b []byte, plan session.WritePlan) (n int) {
+func (z *zeroCopy) fillReleasing(b []byte, plan session.WritePlan) (n int) {
 	c := z.conn
 	z.fills++
 	fill := z.fills // if the device refuses a part, this tells it that the next try is the same
 	for ; plan.Step == session.WriteFill; plan = c.session.PlanWrite(len(b)-n, z.writeStateLocked()) {
 		if z.writes >= fillAhead {
-			if !z.awaitWritesLocked(fillAhead - 1) {
+			if !z.awaitWritesReleasing(fillAhead - 1) {
 				return 0
 			}
 			continue
@@ -195,38 +195,38 @@ func (z *zeroCopy) fillLocked(b []byte, plan session.WritePlan) (n int) {
 		z.writes--
 		switch {
 		case err == rdma.ErrNoRoom && !z.mayWaitLocked(c.cannotWriteLocked(), &z.writeAnswer):
-			z.abortToReclaimLocked()
-		case err == rdma.ErrNoRoom && c.out.waitRoomLocked() == nil:
+			z.abortToReclaimReleasing()
+		case err == rdma.ErrNoRoom && c.out.waitRoomReleasing() == nil:
 		default:
 			c.sendFailedLocked(err)
 			if z.writes > 0 {
-				z.abortToReclaimLocked()
+				z.abortToReclaimReleasing()
 				z.writes = 0
 			}
 			return 0
 		}
 	}
-	c.out.flushControlLocked()
-	if !z.awaitWritesLocked(0) {
+	c.out.flushControlReleasing()
+	if !z.awaitWritesReleasing(0) {
 		return 0
 	}
 	return n
 }
 
-// awaitWritesLocked waits until at most most RDMA Writes are under way. It reports false if
+// awaitWritesReleasing waits until at most most RDMA Writes are under way. It reports false if
 // the connection had to be aborted for that.
-func (z *zeroCopy) awaitWritesLocked(most int) bool {
+func (z *zeroCopy) awaitWritesReleasing(most int) bool {
 	c := z.conn
 	for z.writes > most {
 		switch {
 		case c.recvErr != nil || !z.mayWaitLocked(c.cannotWriteLocked(), &z.writeAnswer):
-			z.abortToReclaimLocked()
+			z.abortToReclaimReleasing()
 			z.writes = 0
 			return false
 		case c.qp.Busy() && c.sendErr == nil:
-			c.out.waitRoomLocked()
+			c.out.waitRoomReleasing()
 		default:
-			c.poll.waitLocked()
+			c.poll.waitReleasing()
 		}
 	}
 	return true

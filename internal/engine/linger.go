@@ -125,7 +125,7 @@ func (k *closer) visit() {
 	pause := int32(1) << bits.Len32(uint32(min(max(1, idle.ticks), lingerMost))) / 2
 	idle.ticks += idleMonitor.restLocked(c, pause)
 	c.phase.resume()
-	over, reset := k.stepLocked()
+	over, reset := k.stepReleasing()
 	if !over {
 		c.phase.wait()
 		c.mu.Unlock()

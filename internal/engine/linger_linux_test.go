@@ -188,6 +188,23 @@ func TestTooManyClosing(t *testing.T) {
 	tooManyClosing(t)
 }
 
+// TestTooManyClosingWithoutAnswer: a device that cannot be asked is left to a goroutine after a
+// second, which ends when the connection is reset.
+func TestTooManyClosingWithoutAnswer(t *testing.T) {
+	nothingCloses(t)
+	qp := &endingPair{memPair: newMemPair(t, 0)}
+	c := memConn(t, qp, true, -1, 0)
+	require.NoError(t, c.Close())
+	assert.Equal(t, 1, observe.Totals().Closing)
+	awaitsCredit(c)
+	c.closer.drop()
+	ctx, cancel := context.WithTimeout(t.Context(), soon/2)
+	defer cancel()
+	require.NoError(t, WaitClosed(ctx))
+	assert.True(t, qp.aborted.Load())
+	assert.Zero(t, observe.Totals().Closing)
+}
+
 func tooManyClosing(t *testing.T) {
 	nothingCloses(t)
 	before := observe.Totals().CloseResets

@@ -85,7 +85,7 @@ func TestLossIsNoWarning(t *testing.T) {
 	for name, end := range map[string]func(*conn){
 		"a Read is aborted after the end of the channel": func(c *conn) {
 			c.receiveEndedLocked(io.EOF)
-			newZeroCopy(c, 1).abortToReclaimLocked()
+			newZeroCopy(c, 1).abortToReclaimReleasing()
 		},
 		"a Terminate": func(c *conn) { c.receiveEndedLocked(&rdma.TerminateError{}) },
 	} {

@@ -19,7 +19,7 @@ import (
 // tick of the idle monitor, or when a Write waits for the device. A Read would be delayed by
 // a second wake-up if it followed the background poller, so it makes it stop (claims).
 //
-// Guarded by conn.mu. All methods that lead or wait release it in between.
+// Guarded by conn.mu.
 type poller struct {
 	conn *conn
 	cond bubble.Cond // of the followers
@@ -47,36 +47,36 @@ var completionsPool = sync.Pool{New: func() any { return new(completions) }}
 // peer could keep sending.
 const pollRounds = 8
 
-// waitLocked waits for news: as the leader if there is none, otherwise as a follower.
-func (p *poller) waitLocked() {
+// waitReleasing waits for news: as the leader if there is none, otherwise as a follower.
+func (p *poller) waitReleasing() {
 	if p.leader != nobody {
-		p.followLocked()
+		p.followReleasing()
 	} else {
-		p.leadLocked()
+		p.leadReleasing()
 	}
 }
 
-// waitAsLeaderLocked is waitLocked for a call that must not be delayed by following the
+// waitAsLeaderReleasing is waitReleasing for a call that must not be delayed by following the
 // background poller, which it makes stop.
-func (p *poller) waitAsLeaderLocked() {
+func (p *poller) waitAsLeaderReleasing() {
 	if p.leader == nobody || p.background == absent {
-		p.waitLocked()
+		p.waitReleasing()
 		return
 	}
 	p.claims++
 	if p.leader == parked {
 		p.conn.qp.Wake()
 	}
-	p.waitLocked()
+	p.waitReleasing()
 	p.claims--
 }
 
-// followLocked waits until another goroutine of this connection calls broadcastLocked. It
+// followReleasing waits until another goroutine of this connection calls broadcastLocked. It
 // never leads.
-func (p *poller) followLocked() { p.cond.Wait(&p.conn.mu) }
+func (p *poller) followReleasing() { p.cond.Wait(&p.conn.mu) }
 
-// leadLocked leads until there are completions, it is woken, or nothing more will arrive.
-func (p *poller) leadLocked() {
+// leadReleasing leads until there are completions, it is woken, or nothing more will arrive.
+func (p *poller) leadReleasing() {
 	c := p.conn
 	p.leader.park()
 	c.mu.Unlock()
@@ -109,9 +109,9 @@ func (p *poller) leadLocked() {
 	idleMonitor.watchLocked(c)
 }
 
-// receiveReadyLocked leads without waiting: it receives what is there, up to pollRounds
+// receiveReadyReleasing leads without waiting: it receives what is there, up to pollRounds
 // batches. There must be no leader.
-func (p *poller) receiveReadyLocked() {
+func (p *poller) receiveReadyReleasing() {
 	c := p.conn
 	p.leader.poll()
 	wcs := completionsPool.Get().(*completions)
@@ -129,20 +129,20 @@ func (p *poller) receiveReadyLocked() {
 	p.broadcastLocked()
 }
 
-// receiveArrivedLocked receives what had arrived when it was called. If a call other than the
+// receiveArrivedReleasing receives what had arrived when it was called. If a call other than the
 // background poller leads and continues to lead, that call receives it; it may have looked just
 // before. On a closed connection it does nothing, because Close leads there without looking for a leader.
-func (p *poller) receiveArrivedLocked() {
+func (p *poller) receiveArrivedReleasing() {
 	p.claims++
 	for first := p.polled; p.leader != nobody && p.polled-first < 2 && !p.conn.phase.closed(); {
 		if p.leader == parked {
 			p.conn.qp.Wake()
 		}
-		p.followLocked()
+		p.followReleasing()
 	}
 	p.claims--
 	if p.leader == nobody && !p.conn.phase.closed() {
-		p.receiveReadyLocked()
+		p.receiveReadyReleasing()
 		idleMonitor.watchLocked(p.conn)
 	}
 }
@@ -202,7 +202,7 @@ func (p *poller) startBackgroundLocked() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for p.claims == 0 && p.background == running && p.mayPollInBackgroundLocked() && p.leader == nobody {
-			p.leadLocked()
+			p.leadReleasing()
 		}
 		p.background.end()
 		c.workerDoneLocked()
@@ -216,10 +216,10 @@ func (c *conn) workerDoneLocked() {
 	c.poll.broadcastLocked()
 }
 
-// awaitWorkersLocked waits until the connection has no goroutines. It releases mu in between.
-func (c *conn) awaitWorkersLocked() {
+// awaitWorkersReleasing waits until the connection has no goroutines. It releases mu in between.
+func (c *conn) awaitWorkersReleasing() {
 	for c.workers > 0 {
-		c.poll.followLocked()
+		c.poll.followReleasing()
 	}
 }
 

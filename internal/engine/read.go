@@ -15,7 +15,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
 	c.mu.Lock()
-	n, err := c.readLocked(b)
+	n, err := c.readReleasing(b)
 	c.session.ReadDone()
 	c.mu.Unlock()
 	if c.dump.Load() != nil {
@@ -31,20 +31,20 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, c.opError("read", err)
 }
 
-// readLocked is Read with readMu held too. It releases mu while it waits or copies.
-func (c *conn) readLocked(b []byte) (n int, err error) {
+// readReleasing is Read with readMu held too. It releases mu while it waits or copies.
+func (c *conn) readReleasing(b []byte) (n int, err error) {
 	if len(b) == 0 && !c.phase.closed() {
 		return 0, nil // as in package net, whatever the state
 	}
 	for {
 		if n == 0 {
-			if head, err := c.lookLocked(); head == nil && err != nil {
+			if head, err := c.lookReleasing(); head == nil && err != nil {
 				return 0, err
 			}
 		}
 		switch c.session.PlanRead(len(b)-n, n > 0, c.sendErr != nil) {
 		case session.ReadCopy:
-			if n += c.copyOutLocked(b[n:]); n == len(b) {
+			if n += c.copyOutReleasing(b[n:]); n == len(b) {
 				return n, nil
 			}
 		case session.ReadMessage:
@@ -53,17 +53,17 @@ func (c *conn) readLocked(b []byte) (n int, err error) {
 			c.out.checkDueLocked()
 			return n, nil
 		case session.ReadFetch:
-			if n += c.zcopy.fetchLocked(b[n:]); n > 0 {
+			if n += c.zcopy.fetchReleasing(b[n:]); n > 0 {
 				return n, nil
 			}
 		case session.ReadControl:
-			c.out.flushControlLocked()
+			c.out.flushControlReleasing()
 		case session.ReadAdvertise:
-			if n = c.zcopy.advertiseLocked(b); n > 0 {
+			if n = c.zcopy.advertiseReleasing(b); n > 0 {
 				return n, nil
 			}
 		case session.ReadWait:
-			c.poll.waitAsLeaderLocked()
+			c.poll.waitAsLeaderReleasing()
 		case session.ReadDone:
 			return n, nil
 		}
@@ -89,11 +89,11 @@ func (c *conn) mayNotWaitLocked() error {
 	return io.EOF
 }
 
-// lookLocked returns the oldest unread bytes. If there are none, it returns why none will
+// lookReleasing returns the oldest unread bytes. If there are none, it returns why none will
 // arrive, or nil if some may. After CloseRead it may release mu in between.
-func (c *conn) lookLocked() ([]byte, error) {
+func (c *conn) lookReleasing() ([]byte, error) {
 	if c.phase.readClosed() && c.session.Head() == nil {
-		c.poll.receiveArrivedLocked()
+		c.poll.receiveArrivedReleasing()
 	}
 	if err := c.cannotReadLocked(); err != nil {
 		return nil, err
@@ -110,24 +110,24 @@ func (c *conn) lookLocked() ([]byte, error) {
 	return nil, nil
 }
 
-// awaitPayloadLocked waits until there are unread bytes, or returns why there will be none.
+// awaitPayloadReleasing waits until there are unread bytes, or returns why there will be none.
 // The caller must hold readMu too. It releases mu in between.
-func (c *conn) awaitPayloadLocked() error {
+func (c *conn) awaitPayloadReleasing() error {
 	for {
-		if head, err := c.lookLocked(); head != nil || err != nil {
+		if head, err := c.lookReleasing(); head != nil || err != nil {
 			return err
 		}
 		if c.session.PlanRead(0, false, c.sendErr != nil) == session.ReadControl {
-			c.out.flushControlLocked()
+			c.out.flushControlReleasing()
 			continue
 		}
-		c.poll.waitAsLeaderLocked()
+		c.poll.waitAsLeaderReleasing()
 	}
 }
 
-// copyOutLocked copies unread payload to b, and returns how many bytes. It releases mu
+// copyOutReleasing copies unread payload to b, and returns how many bytes. It releases mu
 // during long copies.
-func (c *conn) copyOutLocked(b []byte) (n int) {
+func (c *conn) copyOutReleasing(b []byte) (n int) {
 	for n < len(b) {
 		head := c.session.Head()
 		if head == nil {
@@ -137,7 +137,7 @@ func (c *conn) copyOutLocked(b []byte) (n int) {
 		if len(head) <= lockedCopy {
 			k = copy(b[n:], head)
 		} else {
-			c.lendLocked()
+			c.lendAndUnlock()
 			k = copy(b[n:], head)
 			c.mu.Lock()
 			c.unlendLocked()
@@ -159,9 +159,9 @@ const (
 	lentWanted // and returnPayload waits for the end of that, as a follower
 )
 
-// lendLocked releases mu, so that the caller can read the Head. The caller takes mu again and calls
+// lendAndUnlock releases mu, so that the caller can read the Head. The caller takes mu again and calls
 // unlendLocked, and consumes what it has read before it releases mu.
-func (c *conn) lendLocked() {
+func (c *conn) lendAndUnlock() {
 	c.lent = isLent
 	c.mu.Unlock()
 }

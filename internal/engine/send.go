@@ -52,9 +52,9 @@ func (s *sender) checkDueLocked() {
 	}
 }
 
-// flushControlLocked sends the control messages that are due, as far as credit allows, and
+// flushControlReleasing sends the control messages that are due, as far as credit allows, and
 // waits for a goroutine that is sending. It releases conn.mu in between.
-func (s *sender) flushControlLocked() {
+func (s *sender) flushControlReleasing() {
 	s.conn.mu.Unlock()
 	s.mu.Lock()
 	s.sendControl()
@@ -133,13 +133,13 @@ func (s *sender) send(b []byte, stop func(*conn) error) (n int, err error) {
 		}
 		c.mu.Lock()
 		if err = stop(c); err == nil && busy {
-			err = s.waitRoomLocked()
+			err = s.waitRoomReleasing()
 		}
 		if err == nil && !busy && c.session.Stalled() {
 			c.traffic.CreditStalls++
 		}
 		for err == nil && !busy && c.session.Stalled() {
-			s.waitCreditLocked()
+			s.waitCreditReleasing()
 			err = stop(c)
 		}
 		c.mu.Unlock()
@@ -215,7 +215,7 @@ func (s *sender) settle(stop func(*conn) error) {
 		c.mu.Lock()
 		err := stop(c)
 		if err == nil {
-			err = s.waitDeviceLocked(settler.Settle)
+			err = s.waitDeviceReleasing(settler.Settle)
 		}
 		c.mu.Unlock()
 		if err != nil {
@@ -224,13 +224,13 @@ func (s *sender) settle(stop func(*conn) error) {
 	}
 }
 
-// waitRoomLocked waits until the device has room. It releases mu in between.
-func (s *sender) waitRoomLocked() error { return s.waitDeviceLocked(s.conn.qp.WaitRoom) }
+// waitRoomReleasing waits until the device has room. It releases mu in between.
+func (s *sender) waitRoomReleasing() error { return s.waitDeviceReleasing(s.conn.qp.WaitRoom) }
 
-// waitDeviceLocked calls wait without mu, while the background poller keeps reading:
+// waitDeviceReleasing calls wait without mu, while the background poller keeps reading:
 // otherwise two ends that wait for each other's room would wait forever. In a synctest bubble
 // the poller then ends, because the bubble's clock stands still while it waits for the network.
-func (s *sender) waitDeviceLocked(wait func() error) error {
+func (s *sender) waitDeviceReleasing(wait func() error) error {
 	c := s.conn
 	c.poll.background.keep()
 	c.poll.startBackgroundLocked()
@@ -248,12 +248,12 @@ func (s *sender) waitDeviceLocked(wait func() error) error {
 	return nil
 }
 
-// waitCreditLocked waits once for news while the peer has granted too little credit. It
+// waitCreditReleasing waits once for news while the peer has granted too little credit. It
 // releases mu in between.
-func (s *sender) waitCreditLocked() {
+func (s *sender) waitCreditReleasing() {
 	s.starved = true
 	idleMonitor.watchLocked(s.conn)
-	s.conn.poll.waitLocked()
+	s.conn.poll.waitReleasing()
 	s.starved = false
 }
 

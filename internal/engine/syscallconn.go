@@ -65,14 +65,14 @@ func (r *rawSDP) Read(f func(fd uintptr) (done bool)) error {
 		c.out.sendDue()
 	}()
 	if c.poll.leader == nobody && !c.phase.closed() {
-		c.poll.receiveReadyLocked()
+		c.poll.receiveReadyReleasing()
 		idleMonitor.watchLocked(c)
 	}
 	for {
-		head, err := c.lookLocked()
+		head, err := c.lookReleasing()
 		err = c.once(err, io.EOF)
 		announced := c.session.Announced()
-		c.lendLocked()
+		c.lendAndUnlock()
 		c.out.sendDue()
 		if err != nil && err != io.EOF {
 			c.dumpRead(nil, err)
@@ -101,7 +101,7 @@ func (r *rawSDP) Read(f func(fd uintptr) (done bool)) error {
 			continue
 		}
 		if len(head) == 0 {
-			c.awaitPayloadLocked() // lookLocked finds its error again
+			c.awaitPayloadReleasing() // lookReleasing finds its error again
 			continue
 		}
 		c.mu.Unlock()

@@ -161,14 +161,14 @@ func TestLivenessCheckTakesALimitedAmount(t *testing.T) {
 	c.poll.claims++ // no other goroutine receives them, and a background poller that has begun ends
 	for c.poll.leader != nobody {
 		qp.Wake()
-		c.poll.followLocked()
+		c.poll.followReleasing()
 	}
 	for seq := range uint32(many) {
 		m := wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: RecvBuffers, MSeq: seq + 1}}
 		qp.deliver(m.AppendHeader(nil), 0)
 	}
 	before := c.poll.polled
-	c.poll.receiveReadyLocked()
+	c.poll.receiveReadyReleasing()
 	assert.NotEqual(t, before, c.poll.polled)
 	assert.Equal(t, uint32(pollRounds), c.poll.polled-before)
 	c.poll.claims--

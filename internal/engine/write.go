@@ -52,7 +52,7 @@ func (c *conn) lose(b []byte, n int, err error) (int, error) {
 	}
 	for before := c.poll.activity - 1; c.recvErr == nil && c.poll.activity != before; {
 		before = c.poll.activity
-		c.poll.receiveArrivedLocked() // why the device sends nothing more, after what the peer has sent
+		c.poll.receiveArrivedReleasing() // why the device sends nothing more, after what the peer has sent
 	}
 	first := !c.lost // an AbortConn may have arrived
 	c.lost = !first || len(b) > 0
@@ -69,7 +69,7 @@ func (c *conn) lose(b []byte, n int, err error) (int, error) {
 func (c *conn) writeAll(b []byte) (n int, err error) {
 	c.mu.Lock()
 	if len(b) == 0 || c.phase.writeClosed() {
-		c.poll.receiveArrivedLocked() // a kernel reports a reset, although nothing is sent
+		c.poll.receiveArrivedReleasing() // a kernel reports a reset, although nothing is sent
 	}
 	if err := c.cannotWriteLocked(); err != nil || len(b) == 0 {
 		c.mu.Unlock()

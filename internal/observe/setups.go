@@ -6,20 +6,44 @@ import (
 	"github.com/gosdp/gosdp/sdp/stats"
 )
 
-// PlainDials and PlainAccepts count connections of this process that are not of this library.
-var PlainDials, PlainAccepts PlainCounts
+// plainDials and plainAccepts count connections of this process that are not of this library, and failedDials
+// counts Dials that returned an error.
+var (
+	plainDials, plainAccepts plainCounts
+	failedDials              atomic.Uint64
+)
+
+// Dialled counts a Dial that has returned.
+func Dialled(e stats.Dial) {
+	switch {
+	case e.Err != nil:
+		failedDials.Add(1)
+	case e.Device == "":
+		plainDials[e.Plain].Add(1)
+	}
+}
+
+// PlainAccepted counts an Accept that has returned a connection that is not of this library.
+func PlainAccepted(reason stats.PlainReason) { plainAccepts[reason].Add(1) }
+
+// Setups returns statistics about the set-up of connections in this process.
+func Setups() stats.Setups {
+	return stats.Setups{
+		Devices:      devices(),
+		Plain:        plainDials.table(),
+		PlainAccepts: plainAccepts.table(),
+		Failed:       failedDials.Load(),
+	}
+}
 
 // plainReasons is how many reasons there are.
 const plainReasons = stats.PlainNoDevice + 1
 
-// PlainCounts counts plain connections by reason.
-type PlainCounts [plainReasons]atomic.Uint64
+// plainCounts counts plain connections by reason.
+type plainCounts [plainReasons]atomic.Uint64
 
-// Add counts one.
-func (p *PlainCounts) Add(reason stats.PlainReason) { p[reason].Add(1) }
-
-// Table has 0 too: a monitor does not notice the first event of a new series.
-func (p *PlainCounts) Table() map[stats.PlainReason]uint64 {
+// table has 0 too: a monitor does not notice the first event of a new series.
+func (p *plainCounts) table() map[stats.PlainReason]uint64 {
 	t := make(map[stats.PlainReason]uint64, plainReasons)
 	for reason := range p {
 		t[stats.PlainReason(reason)] = p[reason].Load()
@@ -28,7 +52,7 @@ func (p *PlainCounts) Table() map[stats.PlainReason]uint64 {
 }
 
 // names returns the counts that are not 0 by the names of the reasons.
-func (p *PlainCounts) names() map[string]uint64 {
+func (p *plainCounts) names() map[string]uint64 {
 	t := make(map[string]uint64)
 	for reason := range p {
 		if n := p[reason].Load(); n > 0 {
@@ -38,8 +62,8 @@ func (p *PlainCounts) names() map[string]uint64 {
 	return t
 }
 
-// Devices counts the connections that were opened by the device with which they began.
-func Devices() map[string]uint64 {
+// devices counts the connections that were opened by the device with which they began.
+func devices() map[string]uint64 {
 	openConns.mu.Lock()
 	defer openConns.mu.Unlock()
 	return openConns.byDevice.table()

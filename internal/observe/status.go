@@ -46,7 +46,7 @@ func WriteStatus(w io.Writer) error {
 		Version: status.Version,
 		PID:     os.Getpid(), UID: os.Geteuid(), Name: programName(), Time: time.Now(),
 		Open: t.Open, Opened: t.Opened, Closing: t.Closing, Memory: t.Memory, MemoryLimit: t.MemoryLimit, Pinned: t.Pinned,
-		PlainDials: PlainDials.names(), PlainAccepts: PlainAccepts.names(),
+		PlainDials: plainDials.names(), PlainAccepts: plainAccepts.names(),
 		Conns: status.Conns{},
 	}
 	for _, c := range connections(status.MaxListed) {

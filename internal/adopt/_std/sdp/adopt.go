@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/engine"
 	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
@@ -38,7 +39,7 @@ func DialRDMA(ctx context.Context, network, address string) (c net.Conn, why str
 	e := stats.Dial{Network: network, Address: address}
 	c, err = new(Dialer).dialContext(ctx, &e)
 	e.Err = err
-	setups.count(e)
+	observe.Dialled(e)
 	return c, e.Why(), err
 }
 
@@ -55,7 +56,7 @@ func Dialled(ctx context.Context, network string, conn net.Conn) (c *Conn, why s
 		e.Plain = set.plainReason(conn, nil)
 	}
 	e.Err = err
-	setups.count(e)
+	observe.Dialled(e)
 	logDial(n, &e, conn, err)
 	return c, e.Why(), err
 }
@@ -106,7 +107,7 @@ func Accepted(conn net.Conn, address net.Addr) (c *Conn, why string) {
 	}
 	reason := set.plainReason(conn, nil)
 	if !n.Only && !set.Asks() { // a Listener has counted it
-		observe.PlainAccepts.Add(reason)
+		observe.PlainAccepted(reason)
 	}
 	return nil, (&stats.Dial{Plain: reason}).Why()
 }
@@ -129,17 +130,12 @@ func (c *Conn) Stayed() string { return c.Stats().Stayed() }
 
 // OverRDMA reports whether SDP's messages carry the connection.
 func (c *Conn) OverRDMA() bool {
-	_, ok := c.carrier.(*conn)
+	_, ok := c.carrier.(*engine.Conn)
 	return ok
 }
 
 // Under returns the TCP connection below c.
-func (c *Conn) Under() net.Conn {
-	if l, ok := c.carrier.(*local); ok {
-		return l.Under()
-	}
-	return c.carrier.(*conn).tcp
-}
+func (c *Conn) Under() net.Conn { return c.carrier.(interface{ Under() net.Conn }).Under() }
 
 // Getenv returns an environment variable, or "" in a program that has more rights than its caller.
 func Getenv(name string) string { return policy.Getenv(name) }
@@ -152,9 +148,9 @@ func CloseAll(d time.Duration) {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		var open []*conn
+		var open []*engine.Conn
 		for _, up := range observe.Open() {
-			if c, ok := up.(*conn); ok {
+			if c, ok := up.(*engine.Conn); ok {
 				open = append(open, c)
 			}
 		}

@@ -28,7 +28,7 @@ type Conn struct {
 
 var _ net.Conn = (*Conn)(nil)
 
-// carrier is what a Conn does its work with: a *local or a *conn.
+// carrier is what a Conn does its work with: a [local.Conn] or an [engine.Conn].
 type carrier interface {
 	net.Conn
 	io.ReaderFrom
