@@ -36,6 +36,8 @@ var layers = []struct {
 	{"test/netns", allowed{}},
 	{"wire", allowed{tests: []string{"test/watchdog"}}},
 	{"rdma", allowed{}},
+	{"sdp/stats", allowed{}},
+	{"internal/netname", allowed{}},
 	{"internal/adopted", allowed{}},
 	{"internal/lockorder", allowed{}},
 	{"internal/timing", allowed{}},
@@ -43,6 +45,7 @@ var layers = []struct {
 	{"internal/sysfile", allowed{}},
 	{"internal/cgroup", allowed{imports: []string{"internal/sysfile"}}},
 	{"internal/budget", allowed{imports: []string{"internal/cgroup"}}},
+	{"test/conntest", allowed{imports: []string{"internal/budget"}}},
 	{"internal/interrupt", allowed{}},
 	{"internal/limits", allowed{imports: []string{"internal/bubble", "internal/sysfile"}}},
 	{"internal/rnics", allowed{}},
@@ -71,21 +74,35 @@ var layers = []struct {
 	{"zcopy", allowed{imports: []string{"wire"}}},
 	{"internal/session", allowed{imports: []string{"wire", "rdma", "credits", "bcopy", "zcopy"}}},
 	{"internal/handshake", allowed{imports: []string{"wire", "rdma", "internal/adopted", "internal/bubble", "internal/events", "internal/interrupt", "internal/sysfile", "internal/timing", "rdma/iwarp", "rdma/iwarp/mpa"}}},
+	{"internal/policy", allowed{
+		imports: []string{"wire", "rdma", "internal/budget", "internal/events", "internal/handshake", "internal/meeting", "internal/netname", "internal/rnics", "internal/rules", "internal/timing", "internal/units", "rdma/iwarp"},
+	}},
+	{"internal/observe", allowed{imports: []string{"wire", "rdma", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/handshake", "internal/lockorder", "internal/policy", "internal/status", "sdp/stats"}}},
+	{"internal/engine", allowed{
+		imports: []string{
+			"wire", "rdma", "bcopy", "internal/bubble", "internal/budget", "internal/dump", "internal/fault", "internal/handshake", "internal/lockorder", "internal/netname", "internal/observe", "internal/session", "internal/ticker", "sdp/stats",
+		},
+		tests: []string{"internal/units", "rdma/iwarp", "rdma/iwarp/mpa", "rdma/rdmatest", "listener", "test/conntest", "test/watchdog", "zcopy"},
+	}},
+	{"internal/local", allowed{
+		imports: []string{
+			"internal/bubble", "internal/budget", "internal/dump", "internal/limits", "internal/meeting", "internal/netname", "internal/observe", "internal/policy", "internal/rules", "internal/stream", "internal/timing", "internal/trigger", "sdp/stats",
+		},
+	}},
 	{"listener", allowed{
 		imports: []string{"internal/bubble", "internal/handshake", "internal/timing"},
 		tests:   []string{"wire", "rdma", "rdma/iwarp", "rdma/iwarp/mpa"},
 	}},
 	{"sdp", allowed{
 		imports: []string{
-			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/fault", "internal/handshake", "internal/interrupt", "internal/limits", "internal/lockorder",
-			"internal/meeting", "internal/rnics", "internal/rules", "internal/session", "internal/status", "internal/stream", "internal/sysfile", "internal/ticker", "internal/timing", "internal/trigger", "internal/units", "rdma/iwarp", "bcopy", "listener",
+			"wire", "internal/adopted", "internal/bubble", "internal/engine", "internal/handshake", "internal/local", "internal/netname", "internal/observe", "internal/policy", "internal/rules", "listener", "sdp/stats",
 		},
-		tests: []string{"rdma/iwarp/mpa", "rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
+		tests: []string{"internal/dump", "internal/meeting", "internal/status", "internal/stream", "test/conntest", "test/watchdog"},
 	}},
 	{"sdp/debug", allowed{imports: []string{"sdp"}, tests: []string{"internal/meeting"}}},
-	{"internal/proxy", allowed{imports: []string{"internal/units", "sdp"}, tests: []string{"internal/meeting", "test/watchdog"}}},
+	{"internal/proxy", allowed{imports: []string{"internal/units", "sdp", "sdp/stats"}, tests: []string{"internal/meeting", "test/watchdog"}}},
 	{"internal/term", allowed{}},
-	{"internal/diagnose", allowed{imports: []string{"wire", "internal/meeting", "internal/rnics", "internal/rules", "rdma", "sdp"}}},
+	{"internal/diagnose", allowed{imports: []string{"wire", "internal/meeting", "internal/policy", "internal/rnics", "internal/rules", "rdma", "sdp"}}},
 	{"internal/perf", allowed{imports: []string{"wire", "sdp"}, tests: []string{"internal/meeting", "test/watchdog"}}},
 	{"internal/adopt", allowed{}},
 	{"cmd/sdp", allowed{imports: []string{"internal/adopt", "internal/diagnose", "internal/dump", "internal/perf", "internal/proxy", "internal/rules", "internal/status", "internal/term", "internal/units", "rdma/verbs", "sdp", "sdp/debug"}, tests: []string{"rdma", "wire"}}},
@@ -142,7 +159,7 @@ func TestImportsRunDownward(t *testing.T) {
 func TestLibraryNeedsNothingButSys(t *testing.T) {
 	eachFile(t, func(file string, imports []string) {
 		allowed := needs
-		if isTest(file) || strings.HasPrefix(file, "rdma/rdmatest/") || strings.HasPrefix(file, "internal/handshake/handshaketest/") {
+		if isTest(file) || strings.HasPrefix(file, "rdma/rdmatest/") || strings.HasPrefix(file, "internal/handshake/handshaketest/") || strings.HasPrefix(file, "test/conntest/") {
 			allowed = slices.Concat(needs, testNeeds)
 		}
 		for _, imported := range imports {

@@ -3,6 +3,7 @@ package gosdp_test
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -85,6 +86,13 @@ func TestDocsAreShort(t *testing.T) {
 		all += words(t, page)
 	}
 	assert.LessOrEqual(t, all, 25_000)
+}
+
+// TestReferenceIsShort: the documentation of package sdp must have at most 500 lines.
+func TestReferenceIsShort(t *testing.T) {
+	text, err := exec.CommandContext(t.Context(), "go", "doc", "-all", "./sdp").Output()
+	require.NoError(t, err)
+	assert.LessOrEqual(t, strings.Count(string(text), "\n"), 500)
 }
 
 // words returns the number of words in a file.

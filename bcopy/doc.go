@@ -4,4 +4,7 @@
 // peer has filled. Together they adapt the size of the buffers to what the program does.
 //
 // The package has no goroutine, lock, clock or I/O. Its owner carries out what it decides.
+//
+// Programs use package sdp. This package can be imported only because of the layout of the module, and promises
+// no compatibility.
 package bcopy

@@ -1,6 +1,9 @@
 // Package credits is the flow control of §10 of draft-pinkerton-iwarp-sdp-01: how many messages
 // may be sent without overrunning the private buffers that the peer has posted, and when the
 // peer must be told that there are more.
+//
+// Programs use package sdp. This package can be imported only because of the layout of the module, and promises
+// no compatibility.
 package credits
 
 import "fmt"

@@ -14,6 +14,9 @@
 //
 //	these four ──shut──▶ closing ──exit──▶ draining ──finish──▶ ended
 //	waiting, returned ──exit──▶ cut ──shut──▶ draining
+//
+// Programs use package sdp. This package can be imported only because of the layout of the module, and promises
+// no compatibility.
 package listener
 
 import (

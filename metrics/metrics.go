@@ -4,23 +4,31 @@
 //
 //	registration, err := metrics.Register(otel.Meter("sdp"))
 //
-// The package does nothing between two scrapes, except for Dials: NewCollector and Register
-// switch the measurement of their durations on (see [sdp.MeasureDials]).
+// The durations of Dials are measured where the program asks for it, with a context of
+// [Collector.MeasureDials] or [Registration.MeasureDials]:
+//
+//	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+//		return dialer.DialContext(collector.MeasureDials(ctx), network, address)
+//	}
+//
+// Otherwise the package does nothing between two scrapes.
 //
 // Labels are devices, directions and fixed reasons, so there are few series. Single connections
 // have none; "sdp stat" and the page of package sdp/debug show them.
 package metrics
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // A snapshot is the set of values that one scrape exports.
 type snapshot struct {
-	totals sdp.Totals
-	setups sdp.Setups
+	totals stats.Totals
+	setups stats.Setups
 	open   map[string]int // by device
 	unread int64
 }
@@ -160,7 +168,24 @@ var instruments = []instrument{
 	},
 }
 
-// dialTimes are the durations of Dials, by what they returned: a connection of package sdp, or of package net.
-func dialTimes(s *snapshot) map[string]sdp.Histogram {
-	return map[string]sdp.Histogram{"sdp": s.setups.DialTimes, "tcp": s.setups.PlainTimes}
+// dialBounds are the upper bounds of the buckets of durations of Dials, in seconds.
+var dialBounds = []float64{50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 100e-3, 500e-3, 1, 5}
+
+// The results of Dials whose durations are measured. Those that fail are counted only.
+const (
+	resultSDP = "sdp" // a connection of package sdp
+	resultTCP = "tcp" // one of package net
+)
+
+// withDialTimes returns a context with which Dials pass their results and durations to record.
+func withDialTimes(ctx context.Context, record func(result string, seconds float64)) context.Context {
+	return sdp.WithDialHook(ctx, func(d stats.Dial) {
+		switch {
+		case d.Err != nil:
+		case d.Device != "":
+			record(resultSDP, d.Duration.Seconds())
+		default:
+			record(resultTCP, d.Duration.Seconds())
+		}
+	})
 }

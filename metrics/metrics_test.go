@@ -29,6 +29,7 @@ import (
 	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/metrics"
 	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 const patience = 60 * time.Second
@@ -38,9 +39,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// A measurer measures the Dials with its contexts.
+type measurer interface {
+	MeasureDials(ctx context.Context) context.Context
+}
+
 // traffic opens a connection that carries bytes, of which some stay unread, and makes a Dial of plain TCP. It
-// returns the device with which the connection has begun, and the mode of the bytes.
-func traffic(t *testing.T) (device, mode string) {
+// returns the device with which the connection has begun, and the mode of the bytes. Its Dials are measured.
+func traffic(t *testing.T, measured measurer) (device, mode string) {
 	t.Helper()
 	l, err := sdp.Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -50,7 +56,8 @@ func traffic(t *testing.T) (device, mode string) {
 		s, _ := l.Accept()
 		accepted <- s
 	}()
-	c, err := sdp.Dial("sdp", l.Addr().String())
+	ctx := measured.MeasureDials(t.Context())
+	c, err := new(sdp.Dialer).DialContext(ctx, "sdp", l.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	s := <-accepted
@@ -79,7 +86,7 @@ func traffic(t *testing.T) (device, mode string) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer plain.Close()
-	p, err := (&sdp.Dialer{Config: &sdp.Config{Devices: []string{}}}).Dial("tcp", plain.Addr().String())
+	p, err := (&sdp.Dialer{Config: &sdp.Config{Devices: []string{"tcp"}}}).DialContext(ctx, "tcp", plain.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, p.Close())
 	return device, mode
@@ -87,7 +94,7 @@ func traffic(t *testing.T) (device, mode string) {
 
 func TestCollectorFollowsTheConventions(t *testing.T) {
 	collector := metrics.NewCollector()
-	traffic(t)
+	traffic(t, collector)
 	problems, err := testutil.CollectAndLint(collector)
 	require.NoError(t, err)
 	require.Empty(t, problems, "%v", []promlint.Problem(problems))
@@ -104,8 +111,9 @@ func TestPrometheusScrapes(t *testing.T) {
 		t.Skip("missing: prometheus")
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics.NewCollector())
-	device, mode := traffic(t)
+	collector := metrics.NewCollector()
+	registry.MustRegister(collector)
+	device, mode := traffic(t, collector)
 	program := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	defer program.Close()
 
@@ -149,21 +157,22 @@ scrape_configs: [{job_name: sdp, static_configs: [{targets: [%q]}]}]
 		return answer.Data.Result[0].Value[1].(string)
 	}
 	totals, setups := sdp.Stats(), sdp.SetupStats()
-	now := func(f func(sdp.Totals) any) func() any { return func() any { return f(sdp.Stats()) } }
+	now := func(f func(stats.Totals) any) func() any { return func() any { return f(sdp.Stats()) } }
 	for q, want := range map[string]any{
 		`sum(sdp_connections)`: 2,
 		fmt.Sprintf(`sdp_connections_opened_total{device=%q}`, device): setups.Devices[device],
 		`sdp_moves_total`: totals.Moves,
 		// Idle connections come home, and take with them what nobody has read.
-		`sdp_bytes_total{direction="sent",mode="socket"}`:                  now(func(t sdp.Totals) any { return t.TCPSent }),
-		fmt.Sprintf(`sdp_bytes_total{direction="sent",mode=%q}`, mode):     now(func(t sdp.Totals) any { return t.ShmSent + t.BcopySent.Bytes }),
-		fmt.Sprintf(`sdp_bytes_total{direction="received",mode=%q}`, mode): now(func(t sdp.Totals) any { return t.ShmReceived + t.BcopyReceived.Bytes }),
-		`sdp_unread_bytes`:                                      now(func(sdp.Totals) any { return unread() }),
-		`sdp_memory_promised_bytes`:                             now(func(t sdp.Totals) any { return t.Memory }),
+		`sdp_bytes_total{direction="sent",mode="socket"}`:                  now(func(t stats.Totals) any { return t.TCPSent }),
+		fmt.Sprintf(`sdp_bytes_total{direction="sent",mode=%q}`, mode):     now(func(t stats.Totals) any { return t.ShmSent + t.BcopySent.Bytes }),
+		fmt.Sprintf(`sdp_bytes_total{direction="received",mode=%q}`, mode): now(func(t stats.Totals) any { return t.ShmReceived + t.BcopyReceived.Bytes }),
+		`sdp_unread_bytes`:                                      now(func(stats.Totals) any { return unread() }),
+		`sdp_memory_promised_bytes`:                             now(func(t stats.Totals) any { return t.Memory }),
 		`sdp_memory_limit_bytes`:                                totals.MemoryLimit,
-		`sdp_dials_plain_total{reason="off"}`:                   setups.Plain[sdp.PlainOff],
-		`sdp_dial_duration_seconds_count{result="sdp"}`:         setups.DialTimes.Count,
-		`sdp_dial_duration_seconds_bucket{result="sdp",le="5"}`: setups.DialTimes.Count,
+		`sdp_dials_plain_total{reason="off"}`:                   setups.Plain[stats.PlainOff],
+		`sdp_dial_duration_seconds_count{result="sdp"}`:         1,
+		`sdp_dial_duration_seconds_count{result="tcp"}`:         1,
+		`sdp_dial_duration_seconds_bucket{result="sdp",le="5"}`: 1,
 	} {
 		var got string
 		require.Eventually(t, func() bool {
@@ -184,13 +193,11 @@ func unread() (n int) {
 }
 
 func TestOpenTelemetry(t *testing.T) {
-	sdp.MeasureDials(false)
 	reader := sdkmetric.NewManualReader()
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	registration, err := metrics.Register(provider.Meter("test"))
 	require.NoError(t, err)
-	before := sdp.SetupStats().DialTimes.Count
-	_, mode := traffic(t)
+	_, mode := traffic(t, registration)
 	var data metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(context.Background(), &data))
 	got := make(map[string]float64)
@@ -220,18 +227,59 @@ func TestOpenTelemetry(t *testing.T) {
 	require.EqualValues(t, 3000, got["sdp.unread"])
 	require.Equal(t, "By", units["sdp.io"])
 	require.Equal(t, "s", units["sdp.dial.duration"])
-	setups := sdp.SetupStats()
 	up, plain := dials[",sdp.result=sdp"], dials[",sdp.result=tcp"]
-	require.Equal(t, before+1, setups.DialTimes.Count)
 	require.EqualValues(t, 1, up.Count)
 	require.EqualValues(t, 1, plain.Count)
 	require.Positive(t, up.Sum)
-	require.Len(t, up.Bounds, len(setups.DialTimes.Buckets))
+	require.Equal(t, 50e-6, up.Bounds[0])
+	require.Equal(t, 5., up.Bounds[len(up.Bounds)-1])
 	require.NoError(t, registration.Unregister())
-	_, err = sdp.Dial("tcp", "127.0.0.1:1")
-	require.Error(t, err)
-	setups.Failed++
-	require.Equal(t, setups, sdp.SetupStats(), "Dials are measured although nothing asks for it")
+	traffic(t, registration)
+	data = metricdata.ResourceMetrics{}
+	require.NoError(t, reader.Collect(context.Background(), &data))
+	for _, m := range data.ScopeMetrics[0].Metrics {
+		if d, ok := m.Data.(metricdata.Histogram[float64]); ok {
+			for _, p := range d.DataPoints {
+				require.EqualValues(t, 1, p.Count, "a Dial after the end of the registration is recorded")
+			}
+		}
+	}
+}
+
+// TestOnlyMeasuredDialsHaveDurations, and failed ones have none.
+func TestOnlyMeasuredDialsHaveDurations(t *testing.T) {
+	collector := metrics.NewCollector()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector)
+	count := func() (n uint64) {
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			if f.GetName() == "sdp_dial_duration_seconds" {
+				for _, m := range f.GetMetric() {
+					n += m.GetHistogram().GetSampleCount()
+				}
+			}
+		}
+		return n
+	}
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer plain.Close()
+	for _, v := range []struct {
+		ctx     context.Context
+		address string
+		counted uint64
+	}{
+		{t.Context(), plain.Addr().String(), 0},
+		{collector.MeasureDials(t.Context()), plain.Addr().String(), 1},
+		{collector.MeasureDials(t.Context()), "127.0.0.1:1", 1},
+	} {
+		if c, err := new(sdp.Dialer).DialContext(v.ctx, "tcp", v.address); err == nil {
+			c.Close()
+		}
+		require.Equal(t, v.counted, count())
+	}
 }
 
 // TestMeterIsRegisteredOnce: two registrations would report everything twice.

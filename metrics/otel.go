@@ -5,19 +5,16 @@ import (
 	"errors"
 	"reflect"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-
-	"github.com/gosdp/gosdp/sdp"
 )
 
-// Register makes a meter observe this process's SDP metrics at each export, and record the
-// duration of each Dial. It switches the measurement of Dials on, until the registration is
-// ended; see [sdp.OnDial]. A meter that is registered already is an error, because all values
-// would be doubled. A provider returns the same meter for the same name.
-func Register(meter metric.Meter) (metric.Registration, error) {
-	r := &registration{key: meter}
+// Register makes a meter observe this process's SDP metrics at each export. A meter that is registered already
+// is an error, because all values would be doubled. A provider returns the same meter for the same name.
+func Register(meter metric.Meter) (*Registration, error) {
+	r := &Registration{key: meter}
 	if reflect.ValueOf(meter).Kind() != reflect.Pointer {
 		r.key = r // such meters, for example noop's, have no identity
 	}
@@ -34,14 +31,15 @@ func Register(meter metric.Meter) (metric.Registration, error) {
 // registered maps the meters to their registrations.
 var registered sync.Map
 
-// registration ends the recording of Dials together with the callback.
-type registration struct {
+// Registration is a meter that observes the metrics of this process, until Unregister is called.
+type Registration struct {
 	metric.Registration
-	key    any // in registered
-	remove func()
+	key   any // in registered
+	dials metric.Float64Histogram
+	ended atomic.Bool
 }
 
-func (r *registration) register(meter metric.Meter) error {
+func (r *Registration) register(meter metric.Meter) error {
 	observables := make([]metric.Observable, 0, len(instruments))
 	observers := make([]metric.Float64Observable, len(instruments))
 	for i, in := range instruments {
@@ -56,9 +54,10 @@ func (r *registration) register(meter metric.Meter) error {
 		}
 		observables = append(observables, observers[i])
 	}
-	dials, err := meter.Float64Histogram("sdp.dial.duration", metric.WithUnit("s"),
+	var err error
+	r.dials, err = meter.Float64Histogram("sdp.dial.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long Dials took, by what they returned."),
-		metric.WithExplicitBucketBoundaries(bounds()...))
+		metric.WithExplicitBucketBoundaries(dialBounds...))
 	if err != nil {
 		return err
 	}
@@ -71,42 +70,32 @@ func (r *registration) register(meter metric.Meter) error {
 		}
 		return nil
 	}, observables...)
-	if err != nil {
-		return err
-	}
-	results := make(map[string]metric.RecordOption)
-	for _, result := range []string{"sdp", "tcp"} {
-		results[result] = metric.WithAttributeSet(attribute.NewSet(attribute.String("sdp.result", result)))
-	}
-	r.remove = sdp.OnDial(func(e sdp.DialEvent) {
-		switch {
-		case e.Err != nil: // sdp.dials.failed
-		case e.Device != "":
-			dials.Record(context.Background(), e.Duration.Seconds(), results["sdp"])
-		default:
-			dials.Record(context.Background(), e.Duration.Seconds(), results["tcp"])
+	return err
+}
+
+// MeasureDials returns a context with which the Dials of an [sdp.Dialer] are recorded in sdp.dial.duration.
+func (r *Registration) MeasureDials(ctx context.Context) context.Context {
+	return withDialTimes(ctx, func(result string, seconds float64) {
+		if !r.ended.Load() {
+			r.dials.Record(context.Background(), seconds, results[result])
 		}
 	})
-	return nil
+}
+
+// results has the attributes of each result of a Dial.
+var results = map[string]metric.RecordOption{
+	resultSDP: metric.WithAttributeSet(attribute.NewSet(attribute.String("sdp.result", resultSDP))),
+	resultTCP: metric.WithAttributeSet(attribute.NewSet(attribute.String("sdp.result", resultTCP))),
 }
 
 // Unregister implements metric.Registration.
-func (r *registration) Unregister() error {
-	r.remove()
+func (r *Registration) Unregister() error {
+	r.ended.Store(true)
 	err := r.Registration.Unregister()
 	if err == nil {
 		registered.CompareAndDelete(r.key, r)
 	}
 	return err
-}
-
-// bounds returns the upper bounds of the buckets, in seconds.
-func bounds() []float64 {
-	var all []float64
-	for _, b := range sdp.SetupStats().DialTimes.Buckets {
-		all = append(all, b.UpTo.Seconds())
-	}
-	return all
 }
 
 // attributes returns a value's attributes, with names in the namespace that OpenTelemetry wants.

@@ -1,39 +1,51 @@
 package metrics
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
+	"context"
 
-	"github.com/gosdp/gosdp/sdp"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
-// NewCollector returns a collector of this process's SDP metrics. It is safe for concurrent
-// use. It switches the measurement of how long Dials take on; see [sdp.MeasureDials].
-func NewCollector() prometheus.Collector {
-	sdp.MeasureDials(true)
-	c := &collector{descs: make([]*prometheus.Desc, len(instruments))}
+// Collector is a [prometheus.Collector] of this process's SDP metrics. It is safe for concurrent use.
+type Collector struct {
+	descs []*prometheus.Desc // of instruments
+	dials *prometheus.HistogramVec
+}
+
+var _ prometheus.Collector = (*Collector)(nil)
+
+// NewCollector returns a collector of this process's SDP metrics.
+func NewCollector() *Collector {
+	c := &Collector{descs: make([]*prometheus.Desc, len(instruments))}
 	for i, in := range instruments {
 		c.descs[i] = prometheus.NewDesc(in.prometheus, in.help, in.attributes, nil)
 	}
-	c.dials = prometheus.NewDesc("sdp_dial_duration_seconds",
-		"How long Dials took, by what they returned.", []string{"result"}, nil)
+	c.dials = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "sdp_dial_duration_seconds", Help: "How long Dials took, by what they returned.", Buckets: dialBounds,
+	}, []string{"result"})
+	for _, result := range []string{resultSDP, resultTCP} {
+		c.dials.WithLabelValues(result) // a monitor does not notice the first event of a new series
+	}
 	return c
 }
 
-type collector struct {
-	descs []*prometheus.Desc // of instruments
-	dials *prometheus.Desc
+// MeasureDials returns a context with which the Dials of an [sdp.Dialer] are counted in sdp_dial_duration_seconds.
+func (c *Collector) MeasureDials(ctx context.Context) context.Context {
+	return withDialTimes(ctx, func(result string, seconds float64) {
+		c.dials.WithLabelValues(result).Observe(seconds)
+	})
 }
 
 // Describe implements prometheus.Collector.
-func (c *collector) Describe(to chan<- *prometheus.Desc) {
+func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
 		to <- d
 	}
-	to <- c.dials
+	c.dials.Describe(to)
 }
 
 // Collect implements prometheus.Collector.
-func (c *collector) Collect(to chan<- prometheus.Metric) {
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	s := take()
 	for i, in := range instruments {
 		kind := prometheus.GaugeValue
@@ -44,11 +56,5 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(c.descs[i], kind, v.n, v.attributes...)
 		}
 	}
-	for result, h := range dialTimes(&s) {
-		buckets := make(map[float64]uint64, len(h.Buckets))
-		for _, b := range h.Buckets {
-			buckets[b.UpTo.Seconds()] = b.Count
-		}
-		to <- prometheus.MustNewConstHistogram(c.dials, h.Count, h.Sum.Seconds(), buckets, result)
-	}
+	c.dials.Collect(to)
 }

@@ -4,6 +4,9 @@
 // A device makes queue pairs. A [QueuePair] is one end of a connected, reliable, ordered channel
 // that carries messages (Send), and moves bytes between the memories of the two ends (RDMA Read and
 // RDMA Write). Package rdmatest has the conformance suite for devices.
+//
+// Programs use package sdp. This package can be imported only because of the layout of the module, and promises
+// no compatibility.
 package rdma
 
 import (

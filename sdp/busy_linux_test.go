@@ -10,29 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gosdp/gosdp/internal/timing"
+	"github.com/gosdp/gosdp/test/conntest"
 )
-
-// TestReplyTimeout: on network sdp a Dial waits for as long as it may, unless the program has said for how long.
-func TestReplyTimeout(t *testing.T) {
-	for _, v := range []struct {
-		network string
-		config  *Config
-		want    time.Duration
-	}{
-		{"tcp", nil, time.Second},
-		{"tcp", &Config{ReplyTimeout: time.Minute}, time.Minute},
-		{"sdp", nil, timing.Demand},
-		{"sdp", new(Config), timing.Demand},
-		{"sdp", &Config{ReplyTimeout: time.Millisecond}, time.Millisecond},
-	} {
-		n, err := parseNetwork(v.network)
-		require.NoError(t, err)
-		set, err := v.config.settings(n, n.only)
-		require.NoError(t, err)
-		assert.Equal(t, v.want, set.ReplyTimeout, "%v", v)
-	}
-}
 
 // TestDialStoppedServer, which has SDP: on network tcp a Dial does not notice, and on network sdp it succeeds when the
 // server continues.
@@ -47,8 +26,8 @@ func TestDialStoppedServer(t *testing.T) {
 	} {
 		t.Run(v.network, func(t *testing.T) {
 			t.Setenv(devicesVariable, "")
-			p := startRole(t, "echo "+v.network)
-			p.stop(t)
+			p := conntest.StartPeer(t, "echo "+v.network)
+			p.Stop(t)
 			asked := make(chan struct{})
 			d := Dialer{
 				NetDialer: &net.Dialer{Control: func(string, string, syscall.RawConn) error { close(asked); return nil }},
@@ -56,7 +35,7 @@ func TestDialStoppedServer(t *testing.T) {
 			}
 			dialled := make(chan net.Conn, 1)
 			go func() {
-				c, err := d.Dial(v.network, p.address)
+				c, err := d.Dial(v.network, p.Address)
 				assert.NoError(t, err)
 				dialled <- c
 			}()
@@ -65,7 +44,7 @@ func TestDialStoppedServer(t *testing.T) {
 			if v.network == "tcp" {
 				c = <-dialled
 			}
-			require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
+			require.NoError(t, p.Cmd.Process.Signal(syscall.SIGCONT))
 			if c == nil {
 				c = <-dialled
 			}

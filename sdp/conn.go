@@ -1,173 +1,333 @@
 package sdp
 
 import (
+	"context"
+	"io"
 	"net"
-	"sync/atomic"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
-	"github.com/gosdp/gosdp/internal/dump"
-	"github.com/gosdp/gosdp/internal/handshake"
-	"github.com/gosdp/gosdp/internal/lockorder"
-	"github.com/gosdp/gosdp/internal/session"
-	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/wire"
+	"github.com/gosdp/gosdp/internal/engine"
+	"github.com/gosdp/gosdp/internal/observe"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
-// conn is the connection that a [Conn] refers to. The Session decides what to send and what
-// a received message means; the conn drives it with locks, polling, deadlines and Close.
+// Conn is a connection of this library: a TCP connection that moves to shared memory and comes
+// home, or an SDP connection over an RDMA device. It implements [net.Conn], and has the methods of
+// [net.TCPConn]. Multiple goroutines may invoke methods on a Conn simultaneously. Every error is a
+// [*net.OpError], except io.EOF.
 //
-// A Write is in write.go and send.go, or direct_write.go if it is not copied. A
-// message from the peer passes through poll.go, messages.go and promise.go (credit) to a Read
-// in read.go or direct_read.go. close.go and linger.go end the connection.
-//
-// The locks, from the outermost to the innermost, as package lockorder checks. Each may be taken
-// without the ones before it:
-//
-//   - writeMu and readMu serialise Writes and Reads, each for the whole call, so that the
-//     bytes of two calls do not mix.
-//   - out.mu guards the order of messages; see sender.
-//   - mu guards everything that follows it. It is never held across a call into the device
-//     that could block.
-//
-// A function whose name ends in Locked must be called with mu held, and returns with mu
-// held. If it releases mu in between, its comment says so. The methods of promise and
-// deadline, which never release it, do without the suffix.
-type conn struct {
-	tcp    net.Conn // the connection that the handshake ran on
-	qp     rdma.QueuePair
-	dump   atomic.Pointer[dump.Stream] // beside qp, because each Read and Write loads both
-	device string
-
-	writeMu lockorder.Mutex[lockorder.ConnWrite]
-	readMu  lockorder.Mutex[lockorder.ConnRead]
-	out     sender
-
-	mu       lockorder.Mutex[lockorder.ConnState]
-	session  session.Session
-	promise  promise
-	poll     poller
-	idle     idleState
-	closer   closer
-	zcopy    *zeroCopy // nil: zero copy was not used
-	traffic  tally
-	declined handshake.Reasons // why devices that were preferred are not used
-
-	readClosed  bool // CloseRead was called
-	writeClosed bool // CloseWrite was called
-	closed      bool // Close was called
-	discarded   bool // payload arrived that will not be read
-	lost        bool // a Write has found that the peer has closed, or an AbortConn has arrived
-	failed      bool // a violation or an abort has ended the connection
-	violated    bool // the peer has broken a rule of SDP
-	exact       bool // the device posts only the private buffers that there shall be; see promise
-	lent        lent
-	decoy       decoy // of RawConn.Read; none while one is in progress
-
-	recorded record
-
-	network networkID   // for errors; it does not change, and is here because it takes no room
-	told    atomic.Bool // a call has returned the reset
-
-	read, write *deadline // nil: it was never set
-	recvErr     error     // nothing more will arrive: io.EOF, or why
-	sendErr     error     // nothing more can be sent
-
-	workers int32       // goroutines: the background poller, and an Abort
-	monitor *tcpMonitor // nil: none is needed
+// If a Conn becomes unreachable before it is closed, the garbage collector closes it, as it
+// does a net.TCPConn.
+type Conn struct {
+	carrier carrier // does the work, and never refers to the Conn
 }
 
-// setup is the result of the handshake.
-type setup struct {
-	network     networkID
-	device      string
-	dialled     bool              // by this end
-	decided     bool              // the client's decision was sent over the TCP connection: StepUp
-	declined    handshake.Reasons // why devices that were preferred are not used
-	local, peer wire.Hello
-	// first is the header of the client's decision, at the end that accepted, if the
-	// decision is a message of qp. Otherwise the end that dialled has yet to send it.
-	first *wire.Header
-	tuning
+var _ net.Conn = (*Conn)(nil)
+
+// carrier is what a Conn does its work with: a [local.Conn] or an [engine.Conn].
+type carrier interface {
+	net.Conn
+	io.ReaderFrom
+	io.WriterTo
+	syscall.Conn
+	WriteBuffers(v *net.Buffers) (int64, error)
+	CloseRead() error
+	CloseWrite() error
+	SetLinger(sec int) error
+	SetKeepAlive(keepalive bool) error
+	SetKeepAlivePeriod(d time.Duration) error
+	SetKeepAliveConfig(config net.KeepAliveConfig) error
+	SetNoDelay(noDelay bool) error
+	SetReadBuffer(bytes int) error
+	SetWriteBuffer(bytes int) error
+	MultipathTCP() (bool, error)
+	File() (*os.File, error)
+	Device() string
+	observe.Conn
 }
 
-// newConn returns the connection over qp, which is connected and has the receive buffers
-// that s.local announces. The end that dialled sends the client's decision unless it was
-// sent before. If newConn returns an error, it has aborted qp.
-func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
-	c := &conn{tcp: tcp, qp: qp, network: s.network, device: s.device, declined: s.declined}
-	c.out.conn, c.poll.conn = c, c
-	c.out.batch = uint8(min(qp.Limits().SendBatch, session.MaxBatch))
-	c.closer = closer{conn: c, linger: -1}
-	c.promise = promise{conn: c, held: recvBuffers - int32(s.local.Bufs), window: recvWindow}
-	if !qp.Limits().Elastic {
-		c.exact, c.promise.window = true, exactWindow
+// Every method keeps the Conn reachable until it returns (runtime.KeepAlive). Otherwise a
+// Read that is the program's last use of the Conn could have its connection closed by the
+// cleanup while it waits.
+
+// publish returns the Conn that the program gets.
+func publish(c carrier) *Conn {
+	outer := &Conn{c}
+	if !bubble.Inside() { // a cleanup runs outside the bubble, and may not use what is inside
+		runtime.AddCleanup(outer, dropped, c)
 	}
-	if s.window > 0 {
-		c.promise.window = int32(min(s.window, mostWindow))
-	}
-	c.session = session.New(session.Config{
-		Dialled:     s.dialled,
-		Local:       s.local,
-		Peer:        s.peer,
-		Invalidates: qp.Limits().Invalidate,
-	})
-	if s.busyPoll != 0 {
-		qp.SetBusyPoll(s.busyPoll)
-	}
-	if c.session.BufferSize() < recvSize {
-		c.promise.provide() // the device was prepared for larger ones
-	}
-	c.startZeroCopy(&s)
-	switch {
-	case s.decided:
-	case s.first != nil:
-		if err := c.session.Begin(s.first); err != nil {
-			qp.Abort()
-			return nil, err
-		}
-	default:
-		c.session.Update()
-		c.out.due.Store(true)
-		c.out.sendDue()
-		if c.sendErr != nil {
-			qp.Abort()
-			return nil, c.sendErr
-		}
-	}
-	c.promise.account()
-	c.poll.cond.Make()
-	openConns.add(c, s.dialled, s.logger)
-	if !bubble.Inside() { // in a bubble only calls in progress work for a connection
-		c.mu.Lock()
-		c.idle.enabled = true
-		idleMonitor.watchLocked(c)
-		c.mu.Unlock()
-	}
-	c.monitorTCP()
-	return publish(c), nil
+	return outer
 }
 
-// startZeroCopy prepares for zero copy if both ends take part.
-func (c *conn) startZeroCopy(s *setup) {
-	limits := c.qp.Limits()
-	threshold := s.threshold
-	if threshold == 0 {
-		threshold = limits.Threshold
+// dropped closes a connection that has become unreachable. It is a cleanup, which must not
+// block.
+func dropped(c carrier) {
+	var info stats.OpenConn
+	if c.Describe(&info); !info.Closing {
+		go c.Close()
 	}
-	most := min(limits.ORD, int(s.local.ORD))
-	if threshold <= 0 || most == 0 || bubble.Inside() {
-		return // in a bubble nothing is advertised; see offerLocked
-	}
-	c.session.StartDirect(session.DirectConfig{
-		Threshold:   threshold,
-		PeerAdverts: int(s.peer.MaxAdverts),
-		Worth:       max(threshold, leastFetch),
-	})
-	c.zcopy = newZeroCopy(c, most)
 }
 
-// LocalAddr returns the TCP connection's local address.
-func (c *conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
+// Read implements the net.Conn Read method. It waits until at least one byte has arrived. It
+// returns io.EOF after the peer has closed its direction, or its process has ended (over verbs
+// that is a reset), and everything that the peer's Writes had accepted has been read. Other errors
+// wrap net.ErrClosed, os.ErrDeadlineExceeded, syscall.ECONNRESET, or the error that ended the
+// connection. Read returns the bytes that arrived before the connection failed first.
+func (c *Conn) Read(b []byte) (int, error) {
+	n, err := c.carrier.Read(b)
+	runtime.KeepAlive(c)
+	return n, err
+}
 
-// RemoteAddr returns the TCP connection's remote address.
-func (c *conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
+// Write implements the net.Conn Write method. It returns when all of b has left this process:
+// to the kernel's socket (TCP, iwarp), to the memory that both ends share (shm), or to the NIC
+// (verbs). With an error it returns how many bytes were accepted. Errors wrap net.ErrClosed,
+// os.ErrDeadlineExceeded, syscall.EPIPE after CloseWrite or the peer's Close, syscall.ECONNRESET,
+// or the error that ended the connection. The first Write that finds that the peer has closed
+// succeeds, as over TCP, and its bytes are lost.
+func (c *Conn) Write(b []byte) (int, error) {
+	n, err := c.carrier.Write(b)
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// ReadFrom implements the [io.ReaderFrom] ReadFrom method. It reads from r until io.EOF and
+// writes the bytes to the connection. If a Write fails and r is a file, its offset is that of the first
+// byte that was not written.
+func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
+	n, err := c.carrier.ReadFrom(r)
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// WriteTo implements the [io.WriterTo] WriteTo method. It writes what arrives to w until the
+// peer closes its direction. If w has a ReadFrom, WriteTo calls that, as TCP's does, unless Write is
+// known to do the same. w must not modify or retain the bytes, like any [io.Writer].
+func (c *Conn) WriteTo(w io.Writer) (int64, error) {
+	n, err := c.carrier.WriteTo(w)
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// WriteBuffers writes the contents of v in one operation, and consumes v as
+// [net.Buffers.WriteTo] does: after an error v has the bytes that were not written. The bytes of other
+// Writes do not come between its slices. It is faster than that method, which makes a Write of each slice.
+func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
+	n, err := c.carrier.WriteBuffers(v)
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// CloseRead closes the direction from the peer as Linux's TCP does: Reads no longer wait. They
+// return what has arrived, and io.EOF if there is nothing. After a reset, or the end of both
+// directions, CloseRead and CloseWrite fail with an error that wraps syscall.ENOTCONN.
+func (c *Conn) CloseRead() error {
+	err := c.carrier.CloseRead()
+	runtime.KeepAlive(c)
+	return err
+}
+
+// CloseWrite closes the direction to the peer, whose Reads return io.EOF after everything
+// that was written. CloseWrite does not wait for that. A Write in progress fails with
+// syscall.EPIPE.
+func (c *Conn) CloseWrite() error {
+	err := c.carrier.CloseWrite()
+	runtime.KeepAlive(c)
+	return err
+}
+
+// Close closes the connection. It may be called at any time: Reads, Writes and other calls in
+// progress return net.ErrClosed.
+//
+// Bytes that Writes have accepted are still delivered, in the background if that takes time,
+// as the kernel does for TCP. [WaitClosed] waits for this. Over verbs, Close itself waits for up to
+// a second while the NIC has not sent such bytes; see also [Conn.SetLinger]. If the program
+// has not read all bytes that have arrived, the peer sees a reset: its Reads return it instead of
+// io.EOF, unless CloseWrite was called before.
+func (c *Conn) Close() error {
+	err := c.carrier.Close()
+	runtime.KeepAlive(c)
+	return err
+}
+
+// LocalAddr returns the local address, a [*net.TCPAddr].
+func (c *Conn) LocalAddr() net.Addr { return c.carrier.LocalAddr() }
+
+// RemoteAddr returns the remote address, a [*net.TCPAddr].
+func (c *Conn) RemoteAddr() net.Addr { return c.carrier.RemoteAddr() }
+
+// Device returns the name of what carries the bytes now: "tcp" or "shm", which alternate during the
+// life of a connection, or "verbs" or "iwarp".
+func (c *Conn) Device() string {
+	device := c.carrier.Device()
+	runtime.KeepAlive(c)
+	return device
+}
+
+// SetDeadline sets the read and write deadlines; see [net.Conn].
+func (c *Conn) SetDeadline(t time.Time) error {
+	err := c.carrier.SetDeadline(t)
+	runtime.KeepAlive(c)
+	return err
+}
+
+// SetReadDeadline sets the deadline for future Reads and any Read in progress; see [net.Conn].
+// After it, Reads fail with an error that wraps os.ErrDeadlineExceeded.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	err := c.carrier.SetReadDeadline(t)
+	runtime.KeepAlive(c)
+	return err
+}
+
+// SetWriteDeadline sets the deadline for future Writes and any Write in progress; see
+// [net.Conn]. After it, Writes fail with an error that wraps os.ErrDeadlineExceeded. Over RDMA, a
+// message that a Write has begun is still sent, and counts as written.
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	err := c.carrier.SetWriteDeadline(t)
+	runtime.KeepAlive(c)
+	return err
+}
+
+// SetLinger sets the behavior of Close on a connection which still has data waiting to be
+// sent or to be acknowledged, like [net.TCPConn.SetLinger].
+//
+// If sec < 0 (the default), the data is sent in the background. If sec == 0, Close discards any unsent
+// data, and the peer sees a reset. If sec > 0, TCP sends in the background as with sec < 0, or the system lets Close wait; over RDMA
+// Close waits until the peer's host has acknowledged the data, for at most sec seconds, and the rest
+// is sent in the background.
+func (c *Conn) SetLinger(sec int) error {
+	err := c.carrier.SetLinger(sec)
+	runtime.KeepAlive(c)
+	return err
+}
+
+// SetKeepAlive sets whether the operating system should send keep-alive messages on the TCP
+// connection, which end it if the peer has disappeared.
+func (c *Conn) SetKeepAlive(keepalive bool) error {
+	err := c.carrier.SetKeepAlive(keepalive)
+	runtime.KeepAlive(c)
+	return err
+}
+
+// SetKeepAlivePeriod sets how long the connection must be idle before the operating system
+// sends its first keep-alive message. SetKeepAliveConfig also sets the time between messages.
+func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
+	err := c.carrier.SetKeepAlivePeriod(d)
+	runtime.KeepAlive(c)
+	return err
+}
+
+// SetKeepAliveConfig configures the keep-alive messages of the TCP connection.
+func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
+	err := c.carrier.SetKeepAliveConfig(config)
+	runtime.KeepAlive(c)
+	return err
+}
+
+// SetNoDelay sets the TCP socket's option of that name. It has no effect on bytes that do not go
+// through the socket. Over iwarp the option is always on.
+func (c *Conn) SetNoDelay(noDelay bool) error {
+	err := c.carrier.SetNoDelay(noDelay)
+	runtime.KeepAlive(c)
+	return err
+}
+
+// SetReadBuffer sets the size of the operating system's receive buffer of the TCP connection. Over
+// RDMA it also sets approximately how many bytes may be unread in the library's receive buffers. It
+// does not take back buffers that the peer may already use; Config.ReadBuffer limits those from the
+// beginning. Over iwarp the operating system's buffer gets at least 64 KB.
+func (c *Conn) SetReadBuffer(bytes int) error {
+	err := c.carrier.SetReadBuffer(bytes)
+	runtime.KeepAlive(c)
+	return err
+}
+
+// SetWriteBuffer sets the size of the operating system's transmit buffer of the TCP connection.
+func (c *Conn) SetWriteBuffer(bytes int) error {
+	err := c.carrier.SetWriteBuffer(bytes)
+	runtime.KeepAlive(c)
+	return err
+}
+
+// MultipathTCP reports whether the TCP connection uses multipath TCP.
+func (c *Conn) MultipathTCP() (bool, error) {
+	uses, err := c.carrier.MultipathTCP()
+	runtime.KeepAlive(c)
+	return uses, err
+}
+
+// File returns a copy of the TCP socket; see [net.TCPConn.File]. A connection in shared memory comes
+// home first: everything that was there is on TCP, and the connection stays there in this process.
+// Another process can continue it with [FileConn], and then it may move again. File fails with
+// os.ErrDeadlineExceeded if the peer does not answer within ten seconds, and with errors.ErrUnsupported
+// over RDMA, where the socket does not carry the stream.
+func (c *Conn) File() (*os.File, error) {
+	f, err := c.carrier.File()
+	runtime.KeepAlive(c)
+	return f, err
+}
+
+// SyscallConn returns a [syscall.RawConn]; see [net.TCPConn.SyscallConn]. On TCP and shm it works as
+// TCP's: the connection comes home for the callbacks, and may move again after them. After Control, what
+// arrives stays on TCP until some Reads have waited, so that the program may poll the descriptor.
+//
+// Over RDMA:
+//
+//   - Control passes the descriptor of the TCP socket, to get or set its options. Reading
+//     from it or writing to it breaks the connection.
+//   - Read passes the descriptor of another socket, for gRPC, which reads so, and for programs
+//     such as connection pools that read to check whether the connection is alive. Reading
+//     from it returns EAGAIN if nothing is unread, some of the unread bytes if there are any,
+//     and end of file if the peer has closed its direction. As with TCP, a byte that was read
+//     is no longer in the stream. Read fails if the connection has failed, or if f returns
+//     true while the peer has advertised bytes that have not arrived yet.
+//   - Write always fails.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	raw, err := c.carrier.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return &rawConn{raw, c}, nil
+}
+
+// rawConn is what SyscallConn returns. It keeps the Conn reachable.
+type rawConn struct {
+	raw syscall.RawConn
+	c   *Conn
+}
+
+func (r *rawConn) Control(f func(fd uintptr)) error {
+	err := r.raw.Control(f)
+	runtime.KeepAlive(r.c)
+	return err
+}
+
+func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
+	err := r.raw.Read(f)
+	runtime.KeepAlive(r.c)
+	return err
+}
+
+func (r *rawConn) Write(f func(fd uintptr) (done bool)) error {
+	err := r.raw.Write(f)
+	runtime.KeepAlive(r.c)
+	return err
+}
+
+// Stats returns the connection's statistics. It may be called after Close.
+func (c *Conn) Stats() stats.Conn {
+	s := c.carrier.Stats()
+	runtime.KeepAlive(c)
+	return s
+}
+
+// WaitClosed waits until every closed connection of this process has delivered what its Writes
+// accepted, or has failed. A program that exits earlier may lose some of that, except over shm.
+// If ctx is done first, WaitClosed returns the context's error. It is safe for concurrent use.
+//
+// In a testing/synctest bubble it returns immediately, because Close itself waits there.
+func WaitClosed(ctx context.Context) error { return engine.WaitClosed(ctx) }

@@ -10,7 +10,11 @@ import (
 
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/local"
+	"github.com/gosdp/gosdp/internal/observe"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // Dial connects to the address on the named network.
@@ -45,34 +49,52 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
+// DialContext connects to the address on the named network, as the function [Dial] does. Once it has
+// returned, ctx does not affect the connection.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	e := stats.Dial{Network: network, Address: address}
+	hook := dialHook(ctx)
+	var start time.Time
+	if hook != nil {
+		start = time.Now()
+	}
+	c, err := d.dialContext(ctx, &e)
+	e.Err = err
+	observe.Dialled(e)
+	if hook != nil {
+		e.Duration = time.Since(start)
+		hook(e)
+	}
+	return c, err
+}
+
 // dialContext is DialContext for the network and the address of e. It fills in what became of the connection.
-func (d *Dialer) dialContext(ctx context.Context, e *DialEvent) (net.Conn, error) {
-	n, err := parseNetwork(e.Network)
+func (d *Dialer) dialContext(ctx context.Context, e *stats.Dial) (net.Conn, error) {
+	n, err := policy.ParseNetwork(e.Network)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: e.Network, Err: err}
 	}
-	rule, known := d.Config.rule(n, rules.Client, e.Address)
-	n = n.ruled(rule)
+	n, known := d.Config.options().Ruled(n, rules.Client, e.Address)
 	set, err := d.Config.shared(n)
 	if err != nil {
-		err = n.opError("dial", nil, nil, err)
-		n.logDial(e, nil, err)
+		err = n.OpError("dial", nil, nil, err)
+		logDial(n, e, nil, err)
 		return nil, err
 	}
-	if n.only || !known || len(set.Devices) > 0 { // otherwise the time is NetDialer's alone
+	if n.Only || !known || len(set.Devices) > 0 { // otherwise the time is NetDialer's alone
 		var cancel context.CancelFunc
 		ctx, cancel = d.bounded(ctx)
 		defer cancel()
 	}
 	a := attempt{d: d, network: n, address: e.Address, set: set}
-	a.client = handshake.Client{Config: &a.set.Config, Redials: true}
+	a.client = handshake.Client{Config: &a.set.handshake, Redials: true}
 	c, err := a.dial(ctx, known)
 	if up, ok := c.(*Conn); err == nil && ok {
 		e.Device = up.Device()
 	} else if err == nil {
 		e.Plain, e.Cause = a.set.plainReason(c, a.failed), a.failed
 	}
-	a.network.logDial(e, c, err)
+	logDial(a.network, e, c, err)
 	return c, err
 }
 
@@ -117,7 +139,7 @@ func (d *Dialer) cancelled(ctx context.Context) (context.Context, context.Cancel
 // attempt is one call of DialContext.
 type attempt struct {
 	d       *Dialer
-	network network
+	network policy.Network
 	address string
 	set     *settings
 	client  handshake.Client
@@ -137,7 +159,7 @@ func (a *attempt) dial(ctx context.Context, ruled bool) (net.Conn, error) {
 			return nil, err
 		}
 	}
-	if a.network.only {
+	if a.network.Only {
 		return a.negotiate(ctx, conn)
 	}
 	if c := a.set.onHost(conn, true); c != nil {
@@ -156,24 +178,24 @@ func (a *attempt) connect(ctx context.Context) (net.Conn, error) {
 	if a.d.NetDialer != nil {
 		d = *a.d.NetDialer
 	}
-	conn, err := d.DialContext(adopted.Plain(ctx), a.network.tcp, a.address)
-	if err != nil && relieve(ctx, err) {
-		conn, err = d.DialContext(adopted.Plain(ctx), a.network.tcp, a.address)
+	conn, err := d.DialContext(adopted.Plain(ctx), a.network.TCP, a.address)
+	if err != nil && local.Relieve(ctx, err) {
+		conn, err = d.DialContext(adopted.Plain(ctx), a.network.TCP, a.address)
 	}
 	if err != nil {
-		return nil, a.network.opError("dial", nil, nil, err)
+		return nil, a.network.OpError("dial", nil, nil, err)
 	}
 	return conn, nil
 }
 
 // decide applies the rule for the address that a connection goes to. Further ones go there too.
 func (a *attempt) decide(conn net.Conn) error {
-	a.network = a.network.ruled(a.d.Config.ruleAt(a.network, rules.Client, conn.RemoteAddr()))
+	a.network = a.d.Config.options().RuledAt(a.network, rules.Client, conn.RemoteAddr())
 	set, err := a.d.Config.shared(a.network)
 	if err != nil {
-		return a.network.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), err)
+		return a.network.OpError("dial", conn.LocalAddr(), conn.RemoteAddr(), err)
 	}
-	a.set, a.client.Config = set, &set.Config
+	a.set, a.client.Config = set, &set.handshake
 	a.address = conn.RemoteAddr().String()
 	return nil
 }
@@ -182,7 +204,7 @@ func (a *attempt) decide(conn net.Conn) error {
 // net.Dial does.
 func (a *attempt) negotiate(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	try := a.set.offer
-	if a.network.only {
+	if a.network.Only {
 		try = a.set.client
 	}
 	for {
@@ -198,7 +220,7 @@ func (a *attempt) negotiate(ctx context.Context, conn net.Conn) (net.Conn, error
 		handshake.Abort(conn)
 		switch {
 		case next == handshake.Fail:
-			return nil, a.network.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, a.publicError(err)))
+			return nil, a.network.OpError("dial", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, a.publicError(err)))
 		case next == handshake.Redial && ctx.Err() == nil:
 			a.client.Remember(conn, err)
 			a.logPlain(err)
@@ -213,7 +235,7 @@ func (a *attempt) negotiate(ctx context.Context, conn net.Conn) (net.Conn, error
 func (a *attempt) publicError(err error) error {
 	err = publicError(err)
 	if _, ok := err.(*NotSDPError); ok {
-		return a.network.demanded(err)
+		return a.network.Demanded(err)
 	}
 	return err
 }
@@ -226,18 +248,17 @@ func (a *attempt) logPlain(err error) {
 	if errors.As(err, &not) {
 		reason = not.Reason()
 	}
-	a.set.Logger.Debug("sdp: dial: no SDP with peer, using plain TCP", "network", a.network.name, "address", a.address, "reason", reason)
+	a.set.handshake.Logger.Debug("sdp: dial: no SDP with peer, using plain TCP", "network", a.network.Name, "address", a.address, "reason", reason)
 }
 
 // logUnasked tells the logger that the connection is plain and that no Request was sent.
 func (a *attempt) logUnasked(ctx context.Context, conn net.Conn) {
-	if log := a.set.Logger; log.Enabled(ctx, slog.LevelDebug) {
-		log.Debug("sdp: dial: using plain TCP", "network", a.network.name, "address", a.address, "plain", a.set.plainReason(conn, nil).String())
+	if log := a.set.handshake.Logger; log.Enabled(ctx, slog.LevelDebug) {
+		log.Debug("sdp: dial: using plain TCP", "network", a.network.Name, "address", a.address, "plain", a.set.plainReason(conn, nil).String())
 	}
 }
 
-// NotSDPError is the error for a peer that does not speak SDP, or not with a device that this end
-// has too.
+// NotSDPError is the error for a peer that does not speak SDP, or with no device that this end has.
 type NotSDPError struct {
 	Addr net.Addr // the peer's address
 	Err  error    // what the peer did instead of agreeing on a device

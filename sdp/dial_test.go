@@ -68,19 +68,6 @@ func echoLines(bad func(c *net.TCPConn)) func(c *net.TCPConn) {
 	}
 }
 
-// checkEcho closes c after it has had a line echoed.
-func checkEcho(t *testing.T, c net.Conn) {
-	t.Helper()
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(soon))
-	_, err := io.WriteString(c, "hello\n")
-	assert.NoError(t, err)
-	b := make([]byte, 6)
-	_, err = io.ReadFull(c, b)
-	assert.NoError(t, err)
-	assert.Equal(t, "hello\n", string(b))
-}
-
 // plainServers are what a stranger may do with our Request.
 var plainServers = []struct {
 	name  string
@@ -344,4 +331,16 @@ func TestNotSDPErrorKeepsItsCause(t *testing.T) {
 	d := Dialer{Config: &Config{Devices: []string{engineDevice}, ReplyTimeout: 50 * time.Millisecond}}
 	_, err := d.Dial("sdp", address)
 	assert.True(t, errors.Is(err, os.ErrDeadlineExceeded))
+}
+
+// TestCancelIsHeard while the Reply is waited for.
+func TestCancelIsHeard(t *testing.T) {
+	told := make(chan struct{})
+	//lint:ignore SA1019 programs use it
+	d := Dialer{NetDialer: &net.Dialer{Cancel: told}}
+	ctx, stop := d.bounded(context.Background())
+	defer stop()
+	assert.NoError(t, ctx.Err())
+	close(told)
+	<-ctx.Done()
 }

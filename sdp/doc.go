@@ -30,15 +30,11 @@
 //     [Config.PeerUIDs] allows others.
 //   - "verbs" is RDMA hardware, in programs that import
 //     github.com/gosdp/gosdp/rdma/verbs. It is experimental.
-//   - "iwarp" is RDMA in software over the TCP connection. Every program has it, and uses it
-//     only if the program or its user asks for it, because it is slower than TCP for small
-//     messages and set-up.
+//   - "iwarp" is RDMA in software over the TCP connection. Every program has it, and uses it only if
+//     that is asked for, because it is slower than TCP for small messages and set-up.
 //
 // [Config] restricts the choice. [Conn.Device] returns where the connection is now, and
 // [Conn.Stats] why it is not elsewhere.
-//
-// Over RDMA, a Write is copied into messages, for which the peer has promised buffers. A long
-// Write is transferred without a copy where that is faster, or if Config.ZCopyThreshold is set.
 //
 // # Errors and security
 //

@@ -14,13 +14,14 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/dump"
+	"github.com/gosdp/gosdp/internal/observe"
+	"github.com/gosdp/gosdp/internal/policy"
 )
 
 // dumpFile is a dump in memory.
@@ -48,7 +49,7 @@ func startDump(t *testing.T, f io.Writer, text string) *dump.Dump {
 	var d *dump.Dump
 	require.Eventually(t, func() bool { // that of an earlier test may be about to end
 		var err error
-		d, err = dumps.start(f, dump.Options{Conn: text, Size: 1 << 30})
+		d, err = observe.StartDump(f, dump.Options{Conn: text, Size: 1 << 30})
 		return err == nil
 	}, soon, time.Millisecond)
 	t.Cleanup(func() { d.Stop() })
@@ -163,7 +164,7 @@ func TestDumpHasTheStreams(t *testing.T) {
 			require.EqualValues(t, 1, flags[0]&1, "no FIN of this end")
 			require.EqualValues(t, 1, flags[1]&1, "no FIN of the peer")
 			require.NoError(t, WaitClosed(t.Context()))
-			require.Nil(t, client.dump.Load(), "a closed connection keeps its stream")
+			require.Nil(t, client.carrier.Dumped().Load(), "a closed connection keeps its stream")
 		})
 	}
 }
@@ -272,21 +273,21 @@ func TestDumpsExcludeEachOther(t *testing.T) {
 		var text bytes.Buffer
 		gone := make(chan struct{})
 		close(gone)
-		serveDump("size=64K", &text, gone)
+		observe.ServeDump("size=64K", &text, gone)
 		return text.String()
 	}
 	require.Equal(t, "no dump: another dump of this process is in progress\n", answer())
 	require.NoError(t, d.Stop())
 	require.True(t, strings.HasPrefix(answer(), "ok\n\n\r\r\n"), "%q", answer())
-	t.Setenv(dumpVariable, "off")
+	t.Setenv(policy.DumpVariable, "off")
 	require.Equal(t, "no dump: disabled by SDP_DUMP=off in the program\n", answer())
-	t.Setenv(dumpVariable, "")
-	was := secure
-	defer func() { secure = was }()
-	secure = func() bool { return true }
+	t.Setenv(policy.DumpVariable, "")
+	was := policy.Privileged
+	defer func() { policy.Privileged = was }()
+	policy.Privileged = func() bool { return true }
 	require.Equal(t, "no dump: program is privileged (set-user-ID or file capabilities)\n", answer())
 	var text bytes.Buffer
-	serveDump("size=1", &text, nil)
+	observe.ServeDump("size=1", &text, nil)
 	require.Contains(t, text.String(), "no dump: size=1: want at least")
 }
 
@@ -302,14 +303,14 @@ func TestDumpSelectsConnections(t *testing.T) {
 	}
 	for _, text := range []string{fromEnd(one), fmt.Sprint("#", id)} {
 		d := startDump(t, io.Discard, text)
-		require.NotNil(t, one.dump.Load(), text)
-		require.Nil(t, two.dump.Load(), text)
+		require.NotNil(t, one.carrier.Dumped().Load(), text)
+		require.Nil(t, two.carrier.Dumped().Load(), text)
 		require.NoError(t, d.Stop())
-		require.Nil(t, one.dump.Load(), "a connection keeps the stream of a dump that has ended")
+		require.Nil(t, one.carrier.Dumped().Load(), "a connection keeps the stream of a dump that has ended")
 	}
 	d := startDump(t, io.Discard, "no such address")
 	three, _ := statusPair(t, nil)
-	require.Nil(t, three.dump.Load())
+	require.Nil(t, three.carrier.Dumped().Load())
 	require.NoError(t, d.Stop())
 }
 
@@ -345,19 +346,4 @@ func TestDumpHasWhatRawReadTakes(t *testing.T) {
 	require.True(t, bytes.Equal(data, got))
 	require.True(t, bytes.Equal(data, received), "the dump has %d bytes of %d", len(received), len(data))
 	require.NotZero(t, flags[1]&1, "FIN")
-}
-
-// TestDumpSaysThatItHasBegun when the connections take part that are open, and not before: what they
-// carry after that is in the dump.
-func TestDumpSaysThatItHasBegun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var said bytes.Buffer
-		g := &greeting{w: &said, joined: make(chan struct{})}
-		go g.Write([]byte("packets"))
-		synctest.Wait()
-		assert.Empty(t, said.String())
-		close(g.joined)
-		synctest.Wait()
-		assert.Equal(t, "ok\npackets", said.String())
-	})
 }

@@ -2,10 +2,8 @@ package sdp
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
-	"runtime"
 	"testing"
 	"time"
 
@@ -93,41 +91,6 @@ func engineDial(address string) (net.Conn, error) {
 	return (&Dialer{Config: overEngine(nil)}).Dial("sdp", address)
 }
 
-// engineOf returns what carries a connection of the engine. The connection stays reachable, and so
-// open, until the test ends.
-func engineOf(t testing.TB, c net.Conn) *conn {
-	t.Helper()
-	require.IsType(t, (*Conn)(nil), c)
-	outer := c.(*Conn)
-	t.Cleanup(func() { runtime.KeepAlive(outer) })
-	require.IsType(t, (*conn)(nil), outer.carrier)
-	return outer.carrier.(*conn)
-}
-
-// accept1 accepts a connection beside the test.
-func accept1(ln net.Listener) <-chan net.Conn {
-	accepted := make(chan net.Conn, 1)
-	go func() {
-		c, _ := ln.Accept()
-		accepted <- c
-	}()
-	return accepted
-}
-
-// bothEnds dials while the listener accepts, and returns both ends. If it fails, the listener accepts until it is
-// closed.
-func bothEnds(ln net.Listener, dial func(address string) (net.Conn, error)) (client, server net.Conn, err error) {
-	accepted := accept1(ln)
-	if client, err = dial(ln.Addr().String()); err != nil {
-		return nil, nil, err
-	}
-	if server = <-accepted; server == nil {
-		client.Close()
-		return nil, nil, errors.New("nothing was accepted")
-	}
-	return client, server, nil
-}
-
 // dialled returns both ends of a connection.
 func dialled() (client, server *Conn, err error) {
 	ln, err := engineListen()
@@ -143,7 +106,7 @@ func dialled() (client, server *Conn, err error) {
 }
 
 // pair returns both ends of a connection that a hanging test does not survive.
-func pair(t testing.TB) (client, server *conn) {
+func pair(t testing.TB) (client, server *Conn) {
 	t.Helper()
 	c, s, err := dialled()
 	require.NoError(t, err)
@@ -154,5 +117,5 @@ func pair(t testing.TB) (client, server *conn) {
 	end := time.Now().Add(soon)
 	require.NoError(t, c.SetDeadline(end))
 	require.NoError(t, s.SetDeadline(end))
-	return engineOf(t, c), engineOf(t, s)
+	return c, s
 }

@@ -1,6 +1,7 @@
 package sdp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -246,11 +247,11 @@ func TestErrorsNameTheNetwork(t *testing.T) {
 	client, server := rawPair(t)
 	served := make(chan net.Conn, 1)
 	go func() {
-		up, err := Server(server, nil)
+		up, err := Server(context.Background(), server, nil)
 		assert.NoError(t, err)
 		served <- up
 	}()
-	up, err := Client(client, nil)
+	up, err := Client(context.Background(), client, nil)
 	require.NoError(t, err)
 	for _, c := range []net.Conn{up, <-served} {
 		require.NoError(t, c.Close())

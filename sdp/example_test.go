@@ -103,7 +103,7 @@ func ExampleDialer() {
 
 // Client and Server are for programs that make or accept their connections themselves. Both
 // ends have to call one of them.
-func ExampleClientContext() {
+func ExampleClient() {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)
@@ -113,7 +113,7 @@ func ExampleClientContext() {
 	go func() {
 		conn, err := ln.Accept()
 		if err == nil {
-			conn, err = sdp.ServerContext(context.Background(), conn, nil)
+			conn, err = sdp.Server(context.Background(), conn, nil)
 		}
 		if err == nil {
 			_, err = fmt.Fprint(conn, "hello")
@@ -126,7 +126,7 @@ func ExampleClientContext() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	c, err := sdp.ClientContext(context.Background(), conn, nil)
+	c, err := sdp.Client(context.Background(), conn, nil)
 	var not *sdp.NotSDPError
 	if errors.As(err, &not) {
 		log.Fatalf("the server does not speak SDP: %v", not)

@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http/httptest"
 	"regexp"
@@ -36,34 +35,13 @@ func (l bareListener) Accept() (net.Conn, error) {
 	return bare{c}, nil
 }
 
-func random(n int) []byte {
-	b := make([]byte, n)
-	rand.NewChaCha8([32]byte{1}).Read(b)
-	return b
-}
-
-// sameBytes sends b from one end to the other and compares.
-func sameBytes(t *testing.T, from, to net.Conn, b []byte) {
-	t.Helper()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		_, err := from.Write(b)
-		assert.NoError(t, err)
-	})
-	got := make([]byte, len(b))
-	_, err := io.ReadFull(to, got)
-	wg.Wait()
-	require.NoError(t, err)
-	require.True(t, bytes.Equal(b, got))
-}
-
 // TestServerOfAPlainClientOnAWrappedConnection returns what it has read of the client's first bytes.
 func TestServerOfAPlainClientOnAWrappedConnection(t *testing.T) {
 	const sent = "MPA ID is not what this is"
 	client, b := rawPair(t)
 	_, err := io.WriteString(client, sent)
 	require.NoError(t, err)
-	server, err := Server(bare{b}, patient)
+	server, err := Server(context.Background(), bare{b}, patient)
 	require.NoError(t, err)
 	got := make([]byte, len(sent))
 	_, err = io.ReadFull(server, got)
@@ -83,11 +61,11 @@ func TestServerOverTLS(t *testing.T) {
 	a, b := rawPair(t)
 	served := make(chan net.Conn)
 	go func() {
-		c, err := Server(tls.Server(b, &tls.Config{Certificates: []tls.Certificate{certificate}}), patient)
+		c, err := Server(context.Background(), tls.Server(b, &tls.Config{Certificates: []tls.Certificate{certificate}}), patient)
 		assert.NoError(t, err)
 		served <- c
 	}()
-	client, err := Client(tls.Client(a, &tls.Config{RootCAs: roots, ServerName: "example.com"}), overEngine(nil))
+	client, err := Client(context.Background(), tls.Client(a, &tls.Config{RootCAs: roots, ServerName: "example.com"}), overEngine(nil))
 	require.NoError(t, err)
 	server := <-served
 	require.IsType(t, (*Conn)(nil), server)
@@ -115,11 +93,11 @@ func TestClientAndServerOnConnectionsOfTheProgram(t *testing.T) {
 		}
 		served := make(chan net.Conn)
 		go func() {
-			c, err := Server(b, patient)
+			c, err := Server(context.Background(), b, patient)
 			assert.NoError(t, err)
 			served <- c
 		}()
-		client, err := Client(a, nil)
+		client, err := Client(context.Background(), a, nil)
 		require.NoError(t, err)
 		server := <-served
 		assert.IsType(t, (*Conn)(nil), server)
@@ -154,11 +132,11 @@ func TestResetOfAConnectionOfTheProgram(t *testing.T) {
 	a, b = rawPair(t)
 	served := make(chan net.Conn)
 	go func() {
-		c, err := Server(resettable{bare{b}}, patient)
+		c, err := Server(context.Background(), resettable{bare{b}}, patient)
 		assert.NoError(t, err)
 		served <- c
 	}()
-	client, err := Client(resettable{bare{a}}, nil)
+	client, err := Client(context.Background(), resettable{bare{a}}, nil)
 	require.NoError(t, err)
 	assert.Equal(t, tcp, ends(client, <-served))
 }
@@ -174,11 +152,11 @@ func TestOptionsOfAConnectionOfTheProgram(t *testing.T) {
 	a, b := rawPair(t)
 	served := make(chan net.Conn)
 	go func() {
-		c, err := Server(embedding{b.(*net.TCPConn)}, patient)
+		c, err := Server(context.Background(), embedding{b.(*net.TCPConn)}, patient)
 		assert.NoError(t, err)
 		served <- c
 	}()
-	client, err := Client(embedding{a.(*net.TCPConn)}, nil)
+	client, err := Client(context.Background(), embedding{a.(*net.TCPConn)}, nil)
 	require.NoError(t, err)
 	server := <-served
 	for _, c := range []*Conn{client, server.(*Conn)} {
@@ -195,7 +173,7 @@ func TestServerReturnsAPlainConnectionAsItIs(t *testing.T) {
 	a, b := rawPair(t)
 	_, err := a.Write([]byte("hello"))
 	require.NoError(t, err)
-	c, err := Server(b, &Config{Devices: []string{engineDevice}})
+	c, err := Server(context.Background(), b, &Config{Devices: []string{engineDevice}})
 	require.NoError(t, err)
 	assert.Same(t, b, c)
 	sameBytes(t, c, a, []byte("and back"))
@@ -218,7 +196,7 @@ func TestServerReturnsAtOnceWithoutDevices(t *testing.T) {
 			defer a.Close()
 			defer b.Close()
 			conn := v.change(b)
-			c, err := Server(conn, &Config{Devices: v.devices, HandshakeTimeout: time.Hour})
+			c, err := Server(context.Background(), conn, &Config{Devices: v.devices, HandshakeTimeout: time.Hour})
 			require.NoError(t, err)
 			assert.Same(t, conn, c)
 		})
@@ -230,11 +208,11 @@ func TestHandshakeContext(t *testing.T) {
 	config := &Config{Devices: []string{"iwarp"}, ReplyTimeout: time.Hour, HandshakeTimeout: time.Hour}
 	for name, shake := range map[string]func(ctx context.Context, conn net.Conn) error{
 		"client": func(ctx context.Context, conn net.Conn) error {
-			_, err := ClientContext(ctx, conn, config)
+			_, err := Client(ctx, conn, config)
 			return err
 		},
 		"server": func(ctx context.Context, conn net.Conn) error {
-			_, err := ServerContext(ctx, conn, config)
+			_, err := Server(ctx, conn, config)
 			return err
 		},
 	} {
@@ -268,25 +246,12 @@ func TestClientSaysWhyNot(t *testing.T) {
 		b.Write([]byte("HTTP/1.1 400 Bad Request\r\n"))
 		b.Close()
 	}()
-	_, err := Client(a, overEngine(nil))
+	_, err := Client(context.Background(), a, overEngine(nil))
 	var plain *NotSDPError
 	require.ErrorAs(t, err, &plain)
 	assert.Contains(t, err.Error(), `answered "HTTP/1.1 400 Bad`)
 	_, err = a.Write([]byte("x"))
 	assert.ErrorIs(t, err, net.ErrClosed)
-}
-
-// rawPair returns the ends of a TCP connection.
-func rawPair(t testing.TB) (client, server net.Conn) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	client, err = net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	server, err = l.Accept()
-	require.NoError(t, err)
-	return client, server
 }
 
 func TestAcceptDeadline(t *testing.T) {
@@ -498,12 +463,12 @@ func TestWriteLeavesTheProcess(t *testing.T) {
 		var up sync.WaitGroup
 		up.Go(func() {
 			var err error
-			s, err = Server(y, nil)
+			s, err = Server(context.Background(), y, nil)
 			assert.NoError(t, err)
 		})
 		h := &heldConn{Conn: x, free: make(chan struct{})}
 		close(h.free)
-		c, err := Client(h, nil)
+		c, err := Client(context.Background(), h, nil)
 		require.NoError(t, err)
 		up.Wait()
 		free := make(chan struct{})

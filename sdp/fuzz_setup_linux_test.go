@@ -2,6 +2,7 @@ package sdp
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -67,7 +68,7 @@ func recordedSetUp(t testing.TB, config *Config) (request, reply []byte) {
 	patient.StepUpTimeout = 5 * time.Second
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		s, err := Server(y, &patient)
+		s, err := Server(context.Background(), y, &patient)
 		if err != nil {
 			t.Error(err)
 			return
@@ -75,7 +76,7 @@ func recordedSetUp(t testing.TB, config *Config) (request, reply []byte) {
 		io.Copy(s, s)
 		s.Close()
 	})
-	c, err := Client(x, &patient)
+	c, err := Client(context.Background(), x, &patient)
 	require.NoError(t, err)
 	require.Equal(t, config.Devices[0], c.Device())
 	c.Close()
@@ -143,7 +144,7 @@ func FuzzClient(f *testing.F) {
 
 // fuzzSetUp has one end set up with a peer that says what the fuzzer does, and no
 // more.
-func fuzzSetUp[C net.Conn](f *testing.F, up func(net.Conn, *Config) (C, error), dialled bool) {
+func fuzzSetUp[C net.Conn](f *testing.F, up func(context.Context, net.Conn, *Config) (C, error), dialled bool) {
 	f.Fuzz(func(t *testing.T, how byte, in []byte) {
 		defer watchdog.Start()()
 		if len(in) > 8192 {
@@ -152,7 +153,7 @@ func fuzzSetUp[C net.Conn](f *testing.F, up func(net.Conn, *Config) (C, error), 
 		x, y := unixSockets(t)
 		x.Write(in)
 		x.CloseWrite()
-		c, err := up(y, fuzzConfigs[int(how)%len(fuzzConfigs)])
+		c, err := up(t.Context(), y, fuzzConfigs[int(how)%len(fuzzConfigs)])
 		if err == nil {
 			checkSetUp(t, c, in, dialled)
 		}

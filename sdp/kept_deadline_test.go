@@ -1,6 +1,7 @@
 package sdp
 
 import (
+	"context"
 	"io"
 	"net"
 	"os"
@@ -32,7 +33,7 @@ func TestServerKeepsDeadlines(t *testing.T) {
 			require.NoError(t, c.SetDeadline(time.Now().Add(200*time.Millisecond)))
 			server := v.wrap(c)
 			if v.config != nil {
-				server, err = Server(server, v.config)
+				server, err = Server(context.Background(), server, v.config)
 				require.NoError(t, err)
 			}
 			_, err = io.Copy(io.Discard, server)

@@ -47,7 +47,6 @@ func readAlone(t *testing.T, read chan<- string) net.Conn {
 	c, s, err := dialled()
 	require.NoError(t, err)
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(soon)))
-	inner := c.carrier.(*conn)
 	go func() {
 		b := make([]byte, 100)
 		n, err := c.Read(b)
@@ -57,6 +56,8 @@ func readAlone(t *testing.T, read chan<- string) net.Conn {
 		}
 		read <- string(b[:n])
 	}()
-	until(inner, func() bool { return inner.poll.parked && !inner.poll.background })
+	require.Eventually(t, func() bool {
+		return waitsIn("engine.(*conn).Read(", "QueuePair).Wait(")
+	}, soon, time.Millisecond)
 	return s
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/test/conntest"
 )
 
 // killConns is how many connections a process has that is killed.
@@ -131,7 +133,7 @@ func (k *killer) round(i int) {
 	program, err := os.Executable()
 	require.NoError(t, err)
 	child := exec.Command(program)
-	child.Env = append(os.Environ(), roleVariable+"=victim "+k.ln.Addr().String())
+	child.Env = append(os.Environ(), conntest.RoleVariable+"=victim "+k.ln.Addr().String())
 	stdin, err := child.StdinPipe() // its end would end the child
 	require.NoError(t, err)
 	defer stdin.Close()

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/netname"
 )
 
 // likeNet is the library or package net for the cases of TestSetupIsLikeNets.
@@ -42,7 +44,7 @@ func (l likeNet) Listen(t *testing.T, options ...int) net.Listener {
 	if l.config == nil {
 		ln, err = lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	} else {
-		ln, err = (&ListenConfig{Net: lc, Config: l.config}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		ln, err = (&ListenConfig{NetListenConfig: &lc, Config: l.config}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
@@ -134,7 +136,7 @@ func receive(c net.Conn, n int) string {
 	b := make([]byte, n)
 	n, err := io.ReadFull(c, b)
 	if err != nil {
-		return fmt.Sprintf("%q and then %v", b[:n], cause(err))
+		return fmt.Sprintf("%q and then %v", b[:n], netname.Cause(err))
 	}
 	return string(b)
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/local"
+	"github.com/gosdp/gosdp/internal/netname"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/listener"
 )
@@ -28,8 +31,8 @@ func Listen(network, address string) (net.Listener, error) {
 // ListenConfig contains options for listening. Its method is safe for concurrent use as long
 // as its fields do not change.
 type ListenConfig struct {
-	// Net makes the underlying listener.
-	Net net.ListenConfig
+	// NetListenConfig makes the underlying listener. Nil means the zero ListenConfig.
+	NetListenConfig *net.ListenConfig
 	// Config has the options of SDP. Nil means the defaults.
 	Config *Config
 }
@@ -37,19 +40,22 @@ type ListenConfig struct {
 // Listen announces on the local network address, as the function [Listen] does, and returns a
 // [*Listener]. It uses ctx to resolve the address.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	n, err := parseNetwork(network)
+	n, err := policy.ParseNetwork(network)
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
-	rule, known := lc.Config.rule(n, rules.Server, address)
-	n = n.ruled(rule)
+	n, known := lc.Config.options().Ruled(n, rules.Server, address)
 	set, err := lc.Config.shared(n)
 	if err != nil {
-		return nil, n.opError("listen", nil, nil, err)
+		return nil, n.OpError("listen", nil, nil, err)
 	}
-	ln, err := lc.Net.Listen(adopted.Plain(ctx), n.tcp, address)
+	var under net.ListenConfig
+	if lc.NetListenConfig != nil {
+		under = *lc.NetListenConfig
+	}
+	ln, err := under.Listen(adopted.Plain(ctx), n.TCP, address)
 	if err != nil {
-		return nil, n.opError("listen", nil, nil, err)
+		return nil, n.OpError("listen", nil, nil, err)
 	}
 	if known {
 		return newListener(n, ln, *set), nil
@@ -63,11 +69,11 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 }
 
 // listener returns a Listener that accepts connections from ln, under the rule for its address.
-func (c *Config) listener(n network, ln net.Listener) (*Listener, error) {
-	n = n.ruled(c.ruleAt(n, rules.Server, ln.Addr()))
+func (c *Config) listener(n policy.Network, ln net.Listener) (*Listener, error) {
+	n = c.options().RuledAt(n, rules.Server, ln.Addr())
 	set, err := c.shared(n)
 	if err != nil {
-		return nil, n.opError("listen", nil, ln.Addr(), err)
+		return nil, n.OpError("listen", nil, ln.Addr(), err)
 	}
 	return newListener(n, ln, *set), nil
 }
@@ -88,19 +94,20 @@ func FileListener(f *os.File) (net.Listener, error) {
 }
 
 // FileConn returns a copy of the connection of the socket f, as [net.FileConn] does. It continues a
-// connection on which another Conn, perhaps in another process, has called [Conn.File], and which that
-// process does not use any more. If its ends are on this host it is a [*Conn], which moves to shared memory
-// when that pays, if this end of the connection was accepted. FileConn uses the default [Config].
+// connection on which another Conn, perhaps in another process, has called [Conn.File] and does nothing since. If
+// its ends are on this host it is a [*Conn], which moves to shared memory if this end was accepted. FileConn uses the
+// default [Config].
 func FileConn(f *os.File) (net.Conn, error) {
 	conn, err := net.FileConn(f)
 	if err != nil || adopted.Settled(conn) {
 		return conn, err
 	}
-	n := network{name: "tcp", tcp: "tcp"}
-	set, err := (*Config)(nil).settings(n.ruled((*Config)(nil).ruleAt(n, rules.Server, conn.LocalAddr())), false)
+	n := policy.TCP
+	var defaults *Config
+	set, err := defaults.settings(defaults.options().RuledAt(n, rules.Server, conn.LocalAddr()), false)
 	if err != nil {
 		conn.Close()
-		return nil, n.opError("file", conn.LocalAddr(), conn.RemoteAddr(), err)
+		return nil, n.OpError("file", conn.LocalAddr(), conn.RemoteAddr(), err)
 	}
 	if c := set.inherit(conn); c != nil {
 		return c, nil
@@ -110,31 +117,29 @@ func FileConn(f *os.File) (net.Conn, error) {
 
 // NewListener returns a Listener that accepts connections from ln, and serves the same clients as [Listen] on
 // network "tcp". The Listener owns ln. config may be nil. NewListener fails only if the configuration is
-// invalid. If ln is not a [*net.TCPListener], clients are not asked for SDP over RDMA, because
-// to look at their first bytes would take these from the program: connections come out of Accept as they went in,
-// except that a [*net.TCPConn] between two ends on this host becomes a [*Conn]. To use SDP over RDMA on connections of
-// TLS or of another type of the program, call [Server].
+// invalid. If ln is not a [*net.TCPListener], connections come out of Accept as they went in, except that a
+// [*net.TCPConn] between two ends on this host becomes a [*Conn]; call [Server] to use SDP over RDMA on them.
 func NewListener(ln net.Listener, config *Config) (*Listener, error) {
-	n := network{name: "tcp", tcp: "tcp"}
+	n := policy.TCP
 	if _, ok := ln.Addr().(*net.UnixAddr); ok {
-		n = network{name: "unix", tcp: "unix"}
+		n = policy.Network{Name: "unix", TCP: "unix"}
 	}
 	l, err := config.listener(n, ln)
 	if err != nil {
 		return nil, err
 	}
-	l.set.network = unnamed
+	l.set.network = netname.Unnamed
 	return l, nil
 }
 
-func newListener(n network, ln net.Listener, set settings) *Listener {
+func newListener(n policy.Network, ln net.Listener, set settings) *Listener {
 	l := &Listener{network: n, set: set, ln: ln}
 	if adopted.Settled(ln) {
 		l.set.shm = false // package net has decided
 	}
-	n.logListen(ln.Addr(), &set)
-	if _, kernel := ln.(*net.TCPListener); n.only || set.asks && kernel {
-		l.l = listener.New(ln, set.Config)
+	logListen(n, ln.Addr(), &set)
+	if _, kernel := ln.(*net.TCPListener); n.Only || set.Asks() && kernel {
+		l.l = listener.New(ln, set.handshake)
 		if !bubble.Inside() {
 			runtime.AddCleanup(l, func(l *listener.Listener) { go l.Close() }, l.l)
 		}
@@ -145,7 +150,7 @@ func newListener(n network, ln net.Listener, set settings) *Listener {
 // Listener accepts connections. Its methods are safe for concurrent use. If a Listener becomes
 // unreachable, the garbage collector closes it, as it does a net.TCPListener.
 type Listener struct {
-	network network
+	network policy.Network
 	set     settings
 	ln      net.Listener
 	l       *listener.Listener // has ln, and runs handshakes; nil: no client is asked for SDP over RDMA
@@ -169,23 +174,23 @@ func (l *Listener) Accept() (net.Conn, error) {
 		} else {
 			up.Conn, err = l.ln.Accept()
 		}
-		if err != nil && relieve(context.Background(), err) {
+		if err != nil && local.Relieve(context.Background(), err) {
 			continue
 		}
 		if err != nil {
-			return nil, l.network.opError("accept", nil, l.Addr(), cause(err))
+			return nil, l.network.OpError("accept", nil, l.Addr(), netname.Cause(err))
 		}
 		c, err := l.set.conn(up)
 		if err == nil {
 			return c, nil
 		}
-		l.set.Logger.Debug("sdp: accept: connection set-up failed", "client", up.Conn.RemoteAddr(), "error", err)
+		l.set.handshake.Logger.Debug("sdp: accept: connection set-up failed", "client", up.Conn.RemoteAddr(), "error", err)
 	}
 }
 
 // SetDeadline sets the deadline for Accept calls, including those in progress. After it they
-// fail with an error that wraps os.ErrDeadlineExceeded. A zero time value disables the deadline. The error
-// wraps errors.ErrUnsupported if the program made the underlying listener, and that has no SetDeadline.
+// fail with an error that wraps os.ErrDeadlineExceeded. A zero time value disables the deadline. If the
+// underlying listener has no SetDeadline, the error wraps errors.ErrUnsupported.
 func (l *Listener) SetDeadline(t time.Time) error {
 	defer runtime.KeepAlive(l)
 	if l.l != nil {
@@ -193,23 +198,22 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	}
 	ln, ok := l.ln.(interface{ SetDeadline(time.Time) error })
 	if !ok {
-		return l.network.opError("set", nil, l.Addr(), errors.ErrUnsupported)
+		return l.network.OpError("set", nil, l.Addr(), errors.ErrUnsupported)
 	}
 	return ln.SetDeadline(t)
 }
 
 // File returns a copy of the listening socket, which another process can use. Closing the
-// Listener does not affect the copy. The error wraps errors.ErrUnsupported if the program made the
-// underlying listener, and that has no File.
+// Listener does not affect the copy. If the underlying listener has no File, the error wraps errors.ErrUnsupported.
 func (l *Listener) File() (*os.File, error) {
 	ln, ok := l.ln.(interface{ File() (*os.File, error) })
 	if !ok {
-		return nil, l.network.opError("file", nil, l.Addr(), errors.ErrUnsupported)
+		return nil, l.network.OpError("file", nil, l.Addr(), errors.ErrUnsupported)
 	}
 	f, err := ln.File()
 	runtime.KeepAlive(l)
 	if err != nil {
-		return nil, l.network.opError("file", nil, l.Addr(), err)
+		return nil, l.network.OpError("file", nil, l.Addr(), err)
 	}
 	return f, nil
 }
@@ -219,7 +223,7 @@ func (l *Listener) File() (*os.File, error) {
 func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	ln, ok := l.ln.(syscall.Conn)
 	if !ok {
-		return nil, l.network.opError("raw-control", nil, l.Addr(), errors.ErrUnsupported)
+		return nil, l.network.OpError("raw-control", nil, l.Addr(), errors.ErrUnsupported)
 	}
 	raw, err := ln.SyscallConn()
 	if err != nil {
@@ -251,7 +255,7 @@ func (l *Listener) Close() error {
 	}
 	runtime.KeepAlive(l)
 	if err != nil {
-		return l.network.opError("close", nil, l.Addr(), err)
+		return l.network.OpError("close", nil, l.Addr(), err)
 	}
 	return nil
 }

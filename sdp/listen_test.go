@@ -9,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/gosdp/gosdp/internal/session"
 )
 
 // echo serves what ln accepts until the test ends, which closes it.
@@ -125,21 +123,6 @@ func TestWhereverItListens(t *testing.T) {
 }
 
 // TestCRCOnOneHost is off unless one of the ends wants it.
-func TestCRCOnOneHost(t *testing.T) {
-	for _, v := range []struct{ server, client bool }{{}, {server: true}, {client: true}, {true, true}} {
-		lc := ListenConfig{Config: &Config{CRC: v.server, Devices: []string{"iwarp"}}}
-		ln, err := lc.Listen(t.Context(), "sdp", "127.0.0.1:0")
-		require.NoError(t, err)
-		echo(t, ln)
-		d := Dialer{Config: &Config{CRC: v.client, Devices: []string{"iwarp"}}}
-		c, err := d.Dial("sdp", ln.Addr().String())
-		require.NoError(t, err)
-		batch := engineOf(t, c).out.batch
-		checkEcho(t, c)
-		assert.Equal(t, v.server || v.client, batch < session.MaxBatch, "%+v: batches are small with CRC", v)
-	}
-}
-
 func TestManyDialAtOnce(t *testing.T) {
 	ln, err := askingListen()
 	require.NoError(t, err)

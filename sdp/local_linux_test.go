@@ -22,18 +22,21 @@ import (
 	"golang.org/x/net/nettest"
 	"golang.org/x/sys/unix"
 
+	"github.com/gosdp/gosdp/internal/local"
 	"github.com/gosdp/gosdp/internal/meeting"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/status"
+	"github.com/gosdp/gosdp/test/conntest"
 )
 
 func init() { meeting.TestSelf = true } // both ends of most connections are in the process of the test
 
 // restless says that connections come home at random.
-var restless = os.Getenv(moveVariable) == "at-random"
+var restless = os.Getenv(policy.MoveVariable) == "at-random"
 
 // met reports whether the ends of a connection share memory.
 func met(c *Conn) bool {
-	l, ok := c.carrier.(*local)
+	l, ok := c.carrier.(*local.Conn)
 	return ok && l.Met()
 }
 
@@ -63,7 +66,7 @@ func localPair(t testing.TB, network string, config *Config) (client, server *Co
 	for _, c := range []*Conn{c, s} {
 		t.Cleanup(func() { c.Close() })
 		require.NoError(t, c.SetDeadline(end))
-		require.IsType(t, (*local)(nil), c.carrier)
+		require.IsType(t, (*local.Conn)(nil), c.carrier)
 	}
 	return c, s
 }
@@ -317,7 +320,7 @@ func TestNetworkSDPMeetsAtOnce(t *testing.T) {
 	for _, network := range []string{"sdp", "sdp4"} {
 		c, s := localPair(t, network, nil)
 		assert.True(t, met(c))
-		_, err := s.carrier.(*local).TryMeet() // its turn may not have come
+		_, err := s.carrier.(*local.Conn).TryMeet() // its turn may not have come
 		require.NoError(t, err)
 		assert.True(t, met(s))
 		if lines := intoRing(t, c, s); !restless {
@@ -434,40 +437,6 @@ func TestDevicesTCP(t *testing.T) {
 	assert.EqualValues(t, 500, up.Stats().TCPSent)
 }
 
-func TestPeerUIDsSetting(t *testing.T) {
-	for _, v := range []struct {
-		environment string
-		program     []int
-		want        []int
-		err         string
-	}{
-		{"", nil, nil, ""},
-		{"33, 1000", nil, []int{33, 1000}, ""},
-		{"33", []int{0}, []int{0}, ""},
-		{"33", []int{}, []int{}, ""},
-		{"www-data", nil, nil, `SDP_PEER_UIDS=www-data: "www-data" is not the number of a user`},
-		{"33,-1", []int{0}, nil, `SDP_PEER_UIDS=33,-1: "-1" is not the number of a user`},
-		{"33,", nil, nil, `SDP_PEER_UIDS=33,: "" is not the number of a user`},
-	} {
-		t.Setenv(usersVariable, v.environment)
-		got, err := (&Config{PeerUIDs: v.program}).peerUIDs()
-		if v.err != "" {
-			assert.EqualError(t, err, v.err)
-			_, err = Dial("tcp", "127.0.0.1:1")
-			assert.EqualError(t, err, "dial tcp: "+v.err)
-			continue
-		}
-		require.NoError(t, err)
-		assert.Equal(t, v.want, got)
-	}
-	p := policyFor("", []int{33, 1000})
-	assert.True(t, p.Allow(33))
-	assert.True(t, p.Allow(1000))
-	assert.False(t, p.Allow(34))
-	assert.Nil(t, policyFor("", nil).Allow)
-	assert.Equal(t, "/run/sdp", policyFor("/run/sdp", nil).Dir)
-}
-
 // TestFileOfALiveConnection: everything is on the copy of its socket, where another Conn goes on, and moves again.
 func TestFileOfALiveConnection(t *testing.T) {
 	c, s := localPair(t, "tcp", nil)
@@ -582,7 +551,7 @@ func TestServerOfAPlainClient(t *testing.T) {
 	defer a.Close()
 	_, err := a.Write([]byte("hello"))
 	require.NoError(t, err)
-	c, err := Server(b, overSHM(nil))
+	c, err := Server(context.Background(), b, overSHM(nil))
 	require.NoError(t, err)
 	defer c.Close()
 	requireTCP(t, c)
@@ -604,7 +573,7 @@ func TestServerOfAClientThatMoves(t *testing.T) {
 	defer c.Close()
 	served := make(chan net.Conn, 1)
 	go func() {
-		s, err := Server(b, overSHM(nil))
+		s, err := Server(context.Background(), b, overSHM(nil))
 		assert.NoError(t, err)
 		served <- s
 	}()
@@ -624,11 +593,11 @@ func TestClientAndServerMeet(t *testing.T) {
 	a, b := rawPair(t)
 	served := make(chan net.Conn, 1)
 	go func() {
-		c, err := Server(b, overSHM(nil))
+		c, err := Server(context.Background(), b, overSHM(nil))
 		assert.NoError(t, err)
 		served <- c
 	}()
-	c, err := Client(a, overSHM(nil))
+	c, err := Client(context.Background(), a, overSHM(nil))
 	require.NoError(t, err)
 	defer c.Close()
 	s := <-served
@@ -705,8 +674,8 @@ func TestDumpOfALocalConnection(t *testing.T) {
 	c, s := localPair(t, "tcp", nil)
 	var f dumpFile
 	d := startDump(t, &f, fromEnd(c))
-	require.NotNil(t, c.carrier.dumped().Load())
-	require.Nil(t, s.carrier.dumped().Load())
+	require.NotNil(t, c.carrier.Dumped().Load())
+	require.Nil(t, s.carrier.Dumped().Load())
 	var there, back bytes.Buffer
 	for range 60 {
 		exchange(t, c, s)
@@ -742,7 +711,7 @@ func TestDumpOfALocalConnection(t *testing.T) {
 	require.True(t, bytes.Equal(back.Bytes(), received), "%d bytes received, %d in the file", back.Len(), len(received))
 	assert.EqualValues(t, 1, flags[0]&1, "no FIN of this end")
 	assert.EqualValues(t, 1, flags[1]&1, "no FIN of the peer")
-	assert.Nil(t, c.carrier.dumped().Load(), "a closed connection keeps its stream")
+	assert.Nil(t, c.carrier.Dumped().Load(), "a closed connection keeps its stream")
 }
 
 // TestDumpOfALocalReset: a Write that fails is not in the dump.
@@ -768,7 +737,7 @@ func TestDumpOfALocalReset(t *testing.T) {
 
 // TestStatusOfALocalConnection is what operators see of it.
 func TestStatusOfALocalConnection(t *testing.T) {
-	var text eventLog
+	var text conntest.Log
 	log := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	c, s := localPair(t, "tcp", &Config{Logger: log})
 	listed := func() (dialled, accepted *status.Conn) {
@@ -821,7 +790,7 @@ func TestStatusOfALocalConnection(t *testing.T) {
 	for _, k := range Connections() {
 		assert.NotEqual(t, c.LocalAddr().String(), k.Local.String())
 	}
-	events := strings.Join(text.lines(), "\n")
+	events := strings.Join(text.Lines(), "\n")
 	assert.Equal(t, 2, strings.Count(events, `msg="sdp: connection established"`), "%s", events)
 	assert.Equal(t, 2, strings.Count(events, `msg="sdp: connection closed"`), "%s", events)
 	assert.Contains(t, events, "device=tcp")

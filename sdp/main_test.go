@@ -2,40 +2,59 @@ package sdp
 
 import (
 	"fmt"
+	"io"
 	"os"
-	"runtime"
+	"strings"
 	"testing"
-	"time"
 
-	"go.uber.org/goleak"
-
-	"github.com/gosdp/gosdp/internal/budget"
+	"github.com/gosdp/gosdp/test/conntest"
 )
 
 // TestMain lets the test binary be the peer process too.
-func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVariable); role != "" {
-		bePeer(role)
-		return
+func TestMain(m *testing.M) { conntest.Main(m, bePeer) }
+
+// bePeer is the main function of the second process.
+func bePeer(role string) {
+	if address, ok := strings.CutPrefix(role, "victim "); ok {
+		beVictim(address)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if code == 0 && !given() {
-			fmt.Println("bytes are still promised that no connection has:", budget.Process.Used())
-			code = 1
+	if where, ok := strings.CutPrefix(role, "dial "); ok {
+		network, address, _ := strings.Cut(where, " ")
+		greet(network, address)
+	}
+	network, _ := strings.CutPrefix(role, "echo ")
+	ln, err := patientListen(network)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(ln.Addr())
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			os.Exit(1)
 		}
-		os.Exit(code)
-	}))
+		go func() {
+			io.Copy(c, c)
+			c.Close()
+		}()
+	}
 }
 
-// given waits until everything that connections had promised is given back. What tests
-// have dropped the collector closes.
-func given() bool {
-	for range 3000 {
-		if budget.Process.Used() == 0 {
-			return true
-		}
-		runtime.GC()
-		time.Sleep(10 * time.Millisecond)
+// greet dials, has a greeting echoed, prints it and how it came, and exits.
+func greet(network, address string) {
+	d := Dialer{Config: patient}
+	c, err := d.Dial(network, address)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
 	}
-	return false
+	over := overOf(c)
+	c.Write([]byte("hello"))
+	b := make([]byte, 5)
+	n, _ := io.ReadFull(c, b)
+	b = b[:n]
+	fmt.Printf("%s over %s, a %T\n", b, over, c)
+	c.Close()
+	os.Exit(0)
 }

@@ -7,42 +7,13 @@ import (
 	"net"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 	"unsafe"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
-
-// TestOptionsReachTheSocket reads them back from the kernel.
-func TestOptionsReachTheSocket(t *testing.T) {
-	c, _ := pair(t)
-	get := func(level, option int) (value int) {
-		t.Helper()
-		rc, err := c.tcp.(syscall.Conn).SyscallConn()
-		require.NoError(t, err)
-		require.NoError(t, rc.Control(func(fd uintptr) { value, err = unix.GetsockoptInt(int(fd), level, option) }))
-		require.NoError(t, err)
-		return value
-	}
-	for _, on := range []bool{false, true, false} {
-		require.NoError(t, c.SetKeepAlive(on))
-		assert.Equal(t, on, get(unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 0)
-		require.NoError(t, c.SetNoDelay(on))
-		assert.Equal(t, on || c.device == "iwarp", get(unix.IPPROTO_TCP, unix.TCP_NODELAY) != 0, "iwarp never delays")
-	}
-	for _, period := range []time.Duration{77 * time.Second, 5 * time.Second} {
-		require.NoError(t, c.SetKeepAlivePeriod(period))
-		assert.Equal(t, int(period/time.Second), get(unix.IPPROTO_TCP, unix.TCP_KEEPIDLE))
-	}
-	for _, size := range []int{32 << 10, 64 << 10} {
-		require.NoError(t, c.SetWriteBuffer(size))
-		assert.Equal(t, 2*size, get(unix.SOL_SOCKET, unix.SO_SNDBUF), "the kernel doubles it")
-	}
-}
 
 // socketOption is an option that programs set on the descriptor.
 type socketOption struct {

@@ -1,7 +1,7 @@
 package sdp
 
 import (
-	"encoding/json"
+	"encoding/binary"
 	"io"
 	"net"
 	"testing"
@@ -10,62 +10,42 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/policy"
+	"github.com/gosdp/gosdp/sdp/stats"
+	"github.com/gosdp/gosdp/wire"
 )
-
-func TestPlainReasonNames(t *testing.T) {
-	for r, want := range map[PlainReason]string{
-		PlainOther: "other", PlainPeer: "plain_peer", PlainHost: "other_host",
-		PlainSetupFailed: "setup_failed", PlainRule: "rule", PlainOff: "off", PlainNoDevice: "no_device", plainReasons: "other",
-	} {
-		assert.Equal(t, want, r.String())
-		text, err := r.MarshalText()
-		assert.NoError(t, err)
-		assert.Equal(t, want, string(text))
-	}
-	b, err := json.Marshal(map[PlainReason]uint64{PlainPeer: 1})
-	assert.NoError(t, err)
-	assert.Equal(t, `{"plain_peer":1}`, string(b))
-}
 
 // TestPlainReasonOfAConnection is what the peer has answered, if it was asked.
 func TestPlainReasonOfAConnection(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	assert.Equal(t, PlainOther, new(settings).plainReason(a, nil))
+	none := &settings{Policy: new(policy.Policy)}
+	assert.Equal(t, stats.PlainOther, none.plainReason(a, nil))
 	c, peer := rawPair(t)
 	defer c.Close()
 	defer peer.Close()
 	for _, v := range []struct {
 		set   *settings
 		asked error
-		is    PlainReason
+		is    stats.PlainReason
 	}{
-		{new(settings), nil, PlainNoDevice},
-		{new(settings), &handshake.NotSDPError{Err: io.EOF}, PlainPeer},
-		{new(settings), &handshake.NotSDPError{Err: io.EOF, Usable: true}, PlainSetupFailed},
-		{new(settings), io.ErrUnexpectedEOF, PlainSetupFailed},
-		{&settings{never: PlainOff}, nil, PlainOff},
-		{&settings{never: PlainRule}, nil, PlainRule},
+		{none, nil, stats.PlainNoDevice},
+		{none, &handshake.NotSDPError{Err: io.EOF}, stats.PlainPeer},
+		{none, &handshake.NotSDPError{Err: io.EOF, Usable: true}, stats.PlainSetupFailed},
+		{none, io.ErrUnexpectedEOF, stats.PlainSetupFailed},
+		{&settings{Policy: &policy.Policy{Off: true}}, nil, stats.PlainOff},
+		{&settings{Policy: &policy.Policy{Network: policy.Network{Plain: true}}}, nil, stats.PlainRule},
 	} {
 		assert.Equal(t, v.is, v.set.plainReason(c, v.asked), "%v", v.asked)
 	}
 }
 
-// TestFailedHandshakeIsKnown to the caller that counts Dials.
-func TestFailedHandshakeIsKnown(t *testing.T) {
-	address, _ := serve(t, func(c *net.TCPConn) {
-		io.WriteString(c, "another protocol")
-		io.Copy(io.Discard, c)
-	})
-	var events []DialEvent
-	defer OnDial(func(e DialEvent) { events = append(events, e) })()
-	c, err := (&Dialer{Config: asking(nil)}).Dial("tcp", address)
-	require.NoError(t, err)
-	defer c.Close()
-	require.Len(t, events, 1)
-	assert.Equal(t, DialEvent{Network: "tcp", Address: address, Duration: events[0].Duration, Plain: PlainPeer, Cause: events[0].Cause}, events[0])
-	assert.ErrorContains(t, events[0].Cause, `peer at `+address+` does not speak SDP: answered "another protocol"`)
+// unknownDevice is a Request that offers no device that there is.
+func unknownDevice() string {
+	hello := wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 16 << 10, IRD: 4, ORD: 4}
+	private := hello.AppendHello([]byte("\r\n\r\nSDP\x01\x0d\x01\x02\x03\x09"))
+	return "MPA ID Req Frame\x40\x01" + string(binary.BigEndian.AppendUint16(nil, uint16(len(private)))) + string(private)
 }
 
 // TestPlainAcceptsAreCounted by the reason.
@@ -75,14 +55,14 @@ func TestPlainAcceptsAreCounted(t *testing.T) {
 		rules  string
 		says   string // what the client sends
 		wrap   bool   // the listener is another one's
-		is     PlainReason
+		is     stats.PlainReason
 	}{
-		"switched off":             {config: &Config{Devices: []string{"tcp"}}, is: PlainOff},
-		"a rule":                   {rules: "use tcp server * 127.0.0.1:*", is: PlainRule},
-		"no shared memory":         {config: &Config{Devices: []string{"iwarp"}}, is: PlainNoDevice},
-		"a client of another kind": {config: asking(nil), says: "GET / HTTP/1.1", is: PlainPeer},
-		"no device in common":      {config: asking(nil), says: string(hostileFrame("MPA ID Req Frame", 0x40, 1, hostileOffers([]byte{1, 2, 3, 9})...)), is: PlainSetupFailed},
-		"no socket":                {config: asking(nil), says: "GET / HTTP/1.1", wrap: true, is: PlainOther},
+		"switched off":             {config: &Config{Devices: []string{"tcp"}}, is: stats.PlainOff},
+		"a rule":                   {rules: "use tcp server * 127.0.0.1:*", is: stats.PlainRule},
+		"no shared memory":         {config: &Config{Devices: []string{"iwarp"}}, is: stats.PlainNoDevice},
+		"a client of another kind": {config: asking(nil), says: "GET / HTTP/1.1", is: stats.PlainPeer},
+		"no device in common":      {config: asking(nil), says: unknownDevice(), is: stats.PlainSetupFailed},
+		"no socket":                {config: asking(nil), says: "GET / HTTP/1.1", wrap: true, is: stats.PlainOther},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(devicesVariable, "")

@@ -16,7 +16,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
+	"github.com/gosdp/gosdp/sdp/stats"
+	"github.com/gosdp/gosdp/test/conntest"
 )
 
 // setRules lets a file with this text be the operator's until the test ends. PORT in it stands for
@@ -27,9 +30,8 @@ func setRules(t *testing.T, text, address string) {
 	name := filepath.Join(t.TempDir(), "sdp.conf")
 	require.NoError(t, os.WriteFile(name, []byte(strings.ReplaceAll(text, "PORT", port)), 0o600))
 	t.Setenv(configVariable, name)
-	before := rulesReader.Load()
-	t.Cleanup(func() { rulesReader.Store(before) })
-	readAgain()
+	policy.ReadRulesAgain()
+	t.Cleanup(policy.ReadRulesAgain)
 }
 
 // needsSHM skips a test of connections that may move to shared memory where none does. The environment
@@ -49,7 +51,7 @@ func overOf(c net.Conn) string {
 	case !ok:
 		return "plain"
 	case met(up):
-		return deviceSHM
+		return "shm"
 	}
 	return up.Device()
 }
@@ -253,16 +255,6 @@ func TestRulesDoNotApplyToUnixSockets(t *testing.T) {
 	up.Close()
 }
 
-func TestPrivilegedProgramsIgnoreTheRules(t *testing.T) {
-	setRules(t, "use tcp client * *:*", ":1")
-	was := secure
-	defer func() { secure = was }()
-	secure = func() bool { return true }
-	assert.Nil(t, readRules())
-	secure = was
-	assert.NotNil(t, readRules())
-}
-
 // TestMistakeInRules: the program works as without the file, and says once what is wrong.
 func TestMistakeInRules(t *testing.T) {
 	needsSHM(t)
@@ -287,16 +279,6 @@ func TestMistakeInRules(t *testing.T) {
 	assert.Contains(t, text.String(), "sdp.conf:2: ")
 }
 
-// TestRulesFileIsReadOnce: what changes in it, or in the variable, has no effect on the process.
-func TestRulesFileIsReadOnce(t *testing.T) {
-	setRules(t, "use tcp client * *:*", ":1")
-	first := operator()
-	require.NoError(t, os.Remove(os.Getenv(configVariable)))
-	t.Setenv(configVariable, "")
-	assert.Same(t, first, operator())
-	require.NotNil(t, first.set)
-}
-
 // TestRulesOfTwoProcesses: one file has rules for two programs, which dial the same server.
 func TestRulesOfTwoProcesses(t *testing.T) {
 	needsSHM(t)
@@ -307,7 +289,7 @@ func TestRulesOfTwoProcesses(t *testing.T) {
 		"beta":           "hello over shm, ",
 		"gamma":          ", a *sdp.Conn\n", // on TCP, or in shared memory already
 	} {
-		cmd := peerCommand("dial tcp " + address)
+		cmd := conntest.Command("dial tcp " + address)
 		cmd.Path, cmd.Args[0] = os.Args[0], program
 		stdin, err := cmd.StdinPipe()
 		require.NoError(t, err)
@@ -317,7 +299,7 @@ func TestRulesOfTwoProcesses(t *testing.T) {
 		assert.Contains(t, string(out), want, program)
 	}
 	plain, _ := serve(t, func(*net.TCPConn) {}) // it closes, so that no client waits for a meeting
-	cmd := peerCommand("dial tcp " + plain)
+	cmd := conntest.Command("dial tcp " + plain)
 	cmd.Path, cmd.Args[0] = os.Args[0], "beta"
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -364,11 +346,9 @@ func TestRulesInSetupStats(t *testing.T) {
 	needsSHM(t)
 	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
 	setRules(t, "use tcp client * *:*", address)
-	MeasureDials(true)
-	defer MeasureDials(false)
-	before := SetupStats().Plain[PlainRule]
+	before := SetupStats().Plain[stats.PlainRule]
 	assert.Equal(t, "plain", used(t, new(Dialer), "tcp", address))
-	assert.Equal(t, before+1, SetupStats().Plain[PlainRule])
+	assert.Equal(t, before+1, SetupStats().Plain[stats.PlainRule])
 }
 
 // TestSwitchedOffInSetupStats: a Dial is not counted as failed, or as the server's choice, if this
@@ -376,8 +356,6 @@ func TestRulesInSetupStats(t *testing.T) {
 func TestSwitchedOffInSetupStats(t *testing.T) {
 	needsSHM(t)
 	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
-	MeasureDials(true)
-	defer MeasureDials(false)
 	before := SetupStats().Plain
 	var log logged
 	assert.Equal(t, "plain", used(t, &Dialer{Config: &Config{
@@ -386,22 +364,11 @@ func TestSwitchedOffInSetupStats(t *testing.T) {
 	t.Setenv(devicesVariable, "tcp")
 	assert.Equal(t, "plain", used(t, new(Dialer), "tcp", address))
 	after := SetupStats().Plain
-	assert.Equal(t, before[PlainOff]+2, after[PlainOff])
-	assert.Equal(t, before[PlainSetupFailed], after[PlainSetupFailed])
+	assert.Equal(t, before[stats.PlainOff]+2, after[stats.PlainOff])
+	assert.Equal(t, before[stats.PlainSetupFailed], after[stats.PlainSetupFailed])
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	assert.Contains(t, log.String(), "plain=off")
-}
-
-// BenchmarkNoRules is what a Dial pays for rules if there are none.
-func BenchmarkNoRules(b *testing.B) {
-	n, _ := parseNetwork("tcp")
-	b.ReportAllocs()
-	for b.Loop() {
-		if r, known := (*Config)(nil).rule(n, rules.Client, "127.0.0.1:80"); r != nil || !known {
-			b.Fatal("there is a rule")
-		}
-	}
 }
 
 // TestDemandWithoutDeviceIsLogged: the default level has every Dial that fails because a rule asks
@@ -412,7 +379,7 @@ func TestDemandWithoutDeviceIsLogged(t *testing.T) {
 	for _, address := range []string{plain, "localhost" + strings.TrimPrefix(plain, "127.0.0.1")} {
 		dir := t.TempDir()
 		setRules(t, "log destination file "+dir+"/log\nuse sdp client * 127.0.0.1:PORT", plain)
-		t.Setenv(devicesVariable, devicePlain)
+		t.Setenv(devicesVariable, "tcp")
 		_, err := Dial("tcp", address)
 		require.ErrorContains(t, err, "sdp.conf:2 requires SDP: ")
 		files, err := filepath.Glob(dir + "/log*")

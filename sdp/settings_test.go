@@ -13,12 +13,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/internal/policy"
 )
 
 // TestSettingsOfTheHandshake: it gets what the program has configured.
 func TestSettingsOfTheHandshake(t *testing.T) {
-	n, err := parseNetwork("tcp")
-	require.NoError(t, err)
 	for _, v := range []struct {
 		config *Config
 		ttl    time.Duration
@@ -28,10 +28,10 @@ func TestSettingsOfTheHandshake(t *testing.T) {
 		{&Config{PlainTTL: 3 * time.Hour}, 3 * time.Hour, false},
 		{&Config{StepUpThroughProxies: true}, time.Minute, true},
 	} {
-		set, err := v.config.settings(n, false)
+		set, err := v.config.settings(policy.TCP, false)
 		require.NoError(t, err)
-		assert.Equal(t, v.ttl, set.PlainTTL)
-		assert.Equal(t, v.proxy, set.ThroughProxies)
+		assert.Equal(t, v.ttl, set.handshake.PlainTTL)
+		assert.Equal(t, v.proxy, set.handshake.ThroughProxies)
 	}
 }
 
@@ -50,7 +50,6 @@ var elsewhere = map[string]struct{ variable, statement string }{
 	"CRC":                  {},
 	"ZCopyThreshold":       {thresholdVariable, ""},
 	"ReadBuffer":           {},
-	"Memory":               {memoryVariable, ""},
 	"BusyPoll":             {busyPollVariable, ""},
 	"Logger":               {},
 }
@@ -86,10 +85,12 @@ func TestFieldsOfConfigAreDescribed(t *testing.T) {
 		}
 	}
 	assert.Len(t, elsewhere, of.NumField(), "a row is of no field")
+	// Those of the rules, and of the process.
+	set = append(set, configVariable, memoryVariable, policy.StatusVariable, policy.DumpVariable)
 	slices.Sort(set)
-	all := slices.Clone(variables[:])
+	all := slices.Clone(policy.Variables)
 	slices.Sort(all)
-	assert.Equal(t, all, set, "a variable that settings depend on is of no field")
+	assert.Equal(t, all, set, "a variable is of no field")
 }
 
 // commentsOf returns the comments of a struct's fields.

@@ -1,6 +1,7 @@
 package sdp
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -39,7 +40,7 @@ func (l serving) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Server(c, asking(nil))
+	return Server(context.Background(), c, asking(nil))
 }
 
 // TestResetPeerIsAskedAgain, and no more often than is useful.
@@ -84,7 +85,7 @@ func TestResetPeerIsAskedAgain(t *testing.T) {
 func TestClientOfNobody(t *testing.T) {
 	conn, other := net.Pipe()
 	defer other.Close()
-	_, err := Client(conn, &Config{ReplyTimeout: 20 * time.Millisecond})
+	_, err := Client(context.Background(), conn, &Config{ReplyTimeout: 20 * time.Millisecond})
 	var plain *NotSDPError
 	require.ErrorAs(t, err, &plain)
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)

@@ -6,6 +6,9 @@
 // Sections (§) are those of draft-pinkerton-iwarp-sdp-01. "Ours" marks rules that the draft does
 // not have, or from which this library differs on purpose; docs/protocol.md specifies them. All
 // integers on the wire are big-endian.
+//
+// Programs use package sdp. This package can be imported only because of the layout of the module, and promises
+// no compatibility.
 package wire
 
 import (

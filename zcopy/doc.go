@@ -30,4 +30,7 @@
 // message of this end. The owner therefore reports a message before it posts it (Took, Sending,
 // Offered), because the peer may answer before PostSend returns. If the device did not accept
 // it, the owner reverses the report (Sent, Unoffer). Carry is the exception.
+//
+// Programs use package sdp. This package can be imported only because of the layout of the module, and promises
+// no compatibility.
 package zcopy

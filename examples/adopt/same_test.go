@@ -44,23 +44,17 @@ func (s script) same(t *testing.T) {
 // saw runs a script, and returns what it saw.
 func (s script) saw(t *testing.T, recipe bool) (saw []string) {
 	t.Helper()
-	var mu sync.Mutex
-	dials := 0
-	defer sdp.OnDial(func(sdp.DialEvent) {
-		mu.Lock()
-		dials++
-		mu.Unlock()
-	})()
+	before := sdp.SetupStats() // the servers are package net's
 	t.Run(map[bool]string{false: "default", true: "recipe"}[recipe], func(t *testing.T) {
 		for _, line := range s(t, recipe) {
 			saw = append(saw, addresses.ReplaceAllString(line, "ADDRESS"))
 			t.Log(saw[len(saw)-1])
 		}
 	})
-	mu.Lock()
-	defer mu.Unlock()
 	if recipe {
-		require.Positive(t, dials, "the library has made no connection")
+		require.NotEqual(t, before, sdp.SetupStats(), "the library has made no connection")
+	} else {
+		require.Equal(t, before, sdp.SetupStats(), "the library has made a connection of the default client")
 	}
 	return saw
 }

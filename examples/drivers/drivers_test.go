@@ -13,6 +13,7 @@ import (
 	"github.com/gosdp/gosdp/examples/internal/devices"
 	"github.com/gosdp/gosdp/examples/internal/programs"
 	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // overSDP starts a relay in front of a TCP server, and returns its address.
@@ -61,7 +62,7 @@ func (d *dialer) dialled(t *testing.T) []*sdp.Conn {
 // requireMoved requires that a connection has moved to shared memory.
 func (d *dialer) requireMoved(t *testing.T) {
 	t.Helper()
-	var stats []sdp.ConnStats
+	var stats []stats.Conn
 	for _, c := range d.dialled(t) {
 		if devices.Of(c) == "shm" {
 			return

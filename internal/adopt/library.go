@@ -168,7 +168,7 @@ func writePackage(src, pkg string, used unixNames) (imports []string, err error)
 		return nil, fmt.Errorf("package %s: %w", pkg, err)
 	}
 	switch pkg {
-	case "sdp", "internal/stream":
+	case "sdp", "internal/engine", "internal/stream":
 		if err := write(std, path.Join("_std", path.Base(pkg))); err != nil {
 			return nil, err
 		}

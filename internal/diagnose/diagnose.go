@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/sdp"
 	"github.com/gosdp/gosdp/wire"
@@ -74,9 +75,6 @@ func names() []string {
 	return all
 }
 
-// environment are the environment variables of SDP.
-var environment = []string{"SDP_CONFIG", "SDP_DEVICES", "SDP_PEERS", "SDP_MEMORY", "SDP_ZCOPY_THRESHOLD", "SDP_BUSY_POLL", "SDP_SHM_DIR", "SDP_PEER_UIDS", "SDP_HANDSHAKE_TIMEOUT", "SDP_STATUS", "SDP_DUMP"}
-
 // Inspect examines this machine, with the rights of this process.
 func Inspect() *Machine {
 	m := inspect("/", os.Getenv)
@@ -102,7 +100,7 @@ func invalid() string {
 // inspect acts like Inspect for files below root.
 func inspect(root string, getenv func(string) string) *Machine {
 	m := &Machine{Settings: []string{}}
-	for _, name := range environment {
+	for _, name := range policy.Variables {
 		if value := getenv(name); value != "" {
 			m.Settings = append(m.Settings, name+"="+value)
 		}

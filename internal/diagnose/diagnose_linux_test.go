@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/meeting"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/sdp"
 )
 
@@ -191,7 +192,7 @@ func TestEnvironmentIsThatOfThePage(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `(SDP_[A-Z_]+)` \\|").FindAllStringSubmatch(string(page), -1) {
 		names = append(names, m[1])
 	}
-	require.ElementsMatch(t, names, environment)
+	require.ElementsMatch(t, names, policy.Variables)
 }
 
 // TestInvalidSettings: a variable with which every Dial fails is named.

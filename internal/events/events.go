@@ -4,7 +4,9 @@ package events
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 )
@@ -19,8 +21,9 @@ const (
 
 // A Limiter remembers recent events. The zero value is ready to use. It is safe for concurrent use.
 type Limiter struct {
-	mu   sync.Mutex
-	last map[string]time.Time
+	mu         sync.Mutex
+	last       map[string]time.Time
+	complained map[string]bool // variables of which standard error was told
 }
 
 // Process is the limiter of this process.
@@ -33,6 +36,30 @@ func (l *Limiter) Log(log *slog.Logger, level slog.Level, key, message string, a
 		return false
 	}
 	log.Log(context.Background(), level, message, args...)
+	return true
+}
+
+// Complain reports why what a variable of the environment asks for was not done: in the log, or, if the
+// program has no Logger, as all that "sdp go" has built, once on standard error.
+func (l *Limiter) Complain(log *slog.Logger, variable, message string, err error) {
+	if log != nil {
+		l.Log(log, slog.LevelWarn, variable, message, "variable", variable, "error", err)
+	} else if l.first(variable) {
+		fmt.Fprintf(os.Stderr, "%s: %s: %v\n", message, variable, err)
+	}
+}
+
+// first reports whether there was no complaint of the variable.
+func (l *Limiter) first(variable string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.complained[variable] {
+		return false
+	}
+	if l.complained == nil {
+		l.complained = make(map[string]bool)
+	}
+	l.complained[variable] = true
 	return true
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // Handler returns a handler for /live, /ready and /metrics.
@@ -129,7 +130,7 @@ func (p *Proxy) totals() map[string]totals {
 }
 
 // sdpMetrics returns the metrics of the process's SDP connections.
-func sdpMetrics(t sdp.Totals) []family {
+func sdpMetrics(t stats.Totals) []family {
 	one := func(name, kind, help string, value float64) family {
 		return family{name, kind, help, []sample{{"", value}}}
 	}

@@ -40,7 +40,8 @@ var machine atomic.Int64
 func pass(d time.Duration) { machine.Add(int64(d)) }
 
 // quiet gives a test a machine of its own: each reading of the clock is a microsecond after the one before, a
-// yield to other threads returns at once, there is no quota, and the process uses no processor time.
+// yield to other threads returns at once, nothing comes from the network, there is no quota, and the process uses no
+// processor time.
 func quiet(t *testing.T) {
 	t.Helper()
 	oldClock, oldYield, oldProcessors := monotonic, schedYield, processors
@@ -53,6 +54,7 @@ func quiet(t *testing.T) {
 	monotonic = func() time.Duration { return time.Duration(machine.Add(int64(time.Microsecond))) }
 	schedYield = func() {}
 	processors = func() float64 { return math.Inf(1) }
+	network(t, func() bool { return false })
 	hasUsed(t, 0)
 }
 

@@ -559,6 +559,7 @@ func TestProgramWithTheLibrary(t *testing.T) {
 		"main.go": `package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -620,7 +621,7 @@ func main() {
 		}
 	}
 	c := must(net.Dial("tcp", listeners["net.Listen"].Addr().String()))
-	_, err := sdp.Client(c, nil)
+	_, err := sdp.Client(context.Background(), c, nil)
 	var op *net.OpError
 	if !errors.As(err, &op) {
 		panic(err)
@@ -635,7 +636,7 @@ func (l serving) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sdp.Server(c, nil)
+	return sdp.Server(context.Background(), c, nil)
 }
 `})
 	run(t, dir, env("GOFLAGS=-mod=mod"), sdp(t), "build", "-o", "program", ".")

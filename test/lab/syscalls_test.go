@@ -64,7 +64,7 @@ type callRow struct {
 var callRows = []callRow{
 	sdpCalls("64 B round trip, spinning", "PingPong", "100ms", 500, 2500, 0.5),
 	sdpCalls("64 B round trip, default", "PingPong", "", 500, 2500, 3),
-	sdpCalls("64 B round trip, parked", "PingPong", "0", 200, 800, 3),
+	sdpCalls("64 B round trip, parked", "PingPong", "-1s", 200, 800, 3),
 	sdpCalls("64 B round trip, TCP of package net", "PingPongTCP", "", 200, 800, 0),
 	rsocketCalls("64 B round trip, rsocket blocking", "-T b"),
 	sdpCalls("64 KB Write", "Stream64KB", "", 100, 400, 0),

@@ -62,7 +62,7 @@ func TestAllocsStayWithinBudget(t *testing.T) {
 func writeUnread(role string) error {
 	words := strings.Fields(role)
 	c := config(words[1])
-	c.Memory = memoryBudget
+	sdp.SetMemoryLimit(memoryBudget)
 	if words[0] == "server" {
 		ln, err := (&sdp.ListenConfig{Config: c}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 		if err != nil {

@@ -141,11 +141,15 @@ func many(t *testing.T, n int, at time.Duration, client, server *sdp.Config) (co
 }
 
 // patient is onVerbs, but with iwarp and with time for many dials on a slow processor.
-func patient(memory int64) *sdp.Config {
-	return &sdp.Config{
-		Devices: []string{"verbs", "iwarp"}, Probe: everyone, StepUpTimeout: time.Minute, HandshakeTimeout: 2 * time.Minute, ReplyTimeout: time.Minute,
-		Memory: memory,
-	}
+var patient = &sdp.Config{
+	Devices: []string{"verbs", "iwarp"}, Probe: everyone, StepUpTimeout: time.Minute, HandshakeTimeout: 2 * time.Minute, ReplyTimeout: time.Minute,
+}
+
+// limitMemory sets the memory limit of the process until the test ends.
+func limitMemory(t *testing.T, bytes int64) {
+	t.Helper()
+	previous := sdp.SetMemoryLimit(bytes)
+	t.Cleanup(func() { sdp.SetMemoryLimit(previous) })
 }
 
 // TestDialsAtOnce: 200 dials at once are all on verbs.
@@ -153,7 +157,7 @@ func TestDialsAtOnce(t *testing.T) {
 	if onSiw(t) {
 		t.Skip("missing: RoCE or InfiniBand; siw's requests are limited to 16 at a time")
 	}
-	_, reasons := many(t, 200, time.Minute, patient(0), patient(0))
+	_, reasons := many(t, 200, time.Minute, patient, patient)
 	assert.Empty(t, reasons)
 }
 
@@ -182,7 +186,8 @@ func TestThousandConnections(t *testing.T) {
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &files))
 	before, _ := memoryOf(t)
 	start := time.Now()
-	cfg := patient(512 << 20)
+	limitMemory(t, 512<<20)
+	cfg := patient
 	ln, err := (&sdp.ListenConfig{Config: cfg}).Listen(context.Background(), "tcp", address(t))
 	require.NoError(t, err)
 	defer ln.Close()
@@ -232,7 +237,8 @@ func TestThousandConnections(t *testing.T) {
 func TestSilentPeers(t *testing.T) {
 	const most = 6 << 20 // bytes that may be locked
 	before, _ := memoryOf(t)
-	conns, reasons := many(t, 64, time.Minute, patient(most), patient(most))
+	limitMemory(t, most)
+	conns, reasons := many(t, 64, time.Minute, patient, patient)
 	now, _ := memoryOf(t)
 	t.Logf("%d KB are locked by %d ends, of which %d do without verbs", (now-before)>>10, len(conns), len(reasons))
 	assert.LessOrEqual(t, now-before, most)
@@ -242,8 +248,4 @@ func TestSilentPeers(t *testing.T) {
 			assert.Contains(t, why, "locked memory")
 		}
 	}
-	// Setting the budget back is left to the next listener.
-	ln, err := (&sdp.ListenConfig{Config: patient(512 << 20)}).Listen(context.Background(), "tcp", address(t))
-	require.NoError(t, err)
-	ln.Close()
 }

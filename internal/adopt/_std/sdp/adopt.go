@@ -8,14 +8,18 @@ import (
 	"net"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/engine"
+	"github.com/gosdp/gosdp/internal/observe"
+	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/internal/rules"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // decided returns the settings for an address, and the network under the rule for it.
-func decided(name string, role rules.Role, address net.Addr) (*settings, network, error) {
-	n := network{name: name, tcp: name}
-	n = n.ruled((*Config)(nil).ruleAt(n, role, address))
-	set, err := (*Config)(nil).shared(n)
+func decided(name string, role rules.Role, address net.Addr) (*settings, policy.Network, error) {
+	var defaults *Config
+	n := defaults.options().RuledAt(policy.Network{Name: name, TCP: name}, role, address)
+	set, err := defaults.shared(n)
 	return set, n, err
 }
 
@@ -24,7 +28,7 @@ func decided(name string, role rules.Role, address net.Addr) (*settings, network
 func Dials(network string, address net.Addr) (rdma bool, err error) {
 	set, n, err := decided(network, rules.Client, address)
 	if err != nil {
-		n.logDial(&DialEvent{Address: address.String()}, nil, err)
+		logDial(n, &stats.Dial{Address: address.String()}, nil, err)
 		return false, err
 	}
 	return len(set.Devices) > 0, nil
@@ -32,11 +36,11 @@ func Dials(network string, address net.Addr) (rdma bool, err error) {
 
 // DialRDMA acts like Dial, and also returns why the connection is not a Conn.
 func DialRDMA(ctx context.Context, network, address string) (c net.Conn, why string, err error) {
-	e := DialEvent{Network: network, Address: address}
+	e := stats.Dial{Network: network, Address: address}
 	c, err = new(Dialer).dialContext(ctx, &e)
 	e.Err = err
-	setups.count(e)
-	return c, e.why(), err
+	observe.Dialled(e)
+	return c, e.Why(), err
 }
 
 // Dialled returns the Conn for a TCP connection that package net has dialled, or why that stays as it is.
@@ -45,20 +49,20 @@ func Dialled(ctx context.Context, network string, conn net.Conn) (c *Conn, why s
 	if err != nil {
 		return nil, "", err
 	}
-	e := DialEvent{Network: network, Address: conn.RemoteAddr().String()}
+	e := stats.Dial{Network: network, Address: conn.RemoteAddr().String()}
 	if c, err = set.dialled(ctx, n, conn); c != nil {
 		e.Device = c.Device()
 	} else {
 		e.Plain = set.plainReason(conn, nil)
 	}
 	e.Err = err
-	setups.count(e)
-	n.logDial(&e, conn, err)
-	return c, e.why(), err
+	observe.Dialled(e)
+	logDial(n, &e, conn, err)
+	return c, e.Why(), err
 }
 
-func (s *settings) dialled(ctx context.Context, n network, conn net.Conn) (*Conn, error) {
-	if !n.only {
+func (s *settings) dialled(ctx context.Context, n policy.Network, conn net.Conn) (*Conn, error) {
+	if !n.Only {
 		return s.onHost(conn, true), nil
 	}
 	c, err := s.meet(ctx, conn, s.ReplyTimeout)
@@ -69,7 +73,7 @@ func (s *settings) dialled(ctx context.Context, n network, conn net.Conn) (*Conn
 		return nil, contextError(ctx, err)
 	}
 	if err != nil {
-		return nil, n.demanded(&NotSDPError{Addr: conn.RemoteAddr(), Err: err})
+		return nil, n.Demanded(&NotSDPError{Addr: conn.RemoteAddr(), Err: err})
 	}
 	return c, nil
 }
@@ -82,11 +86,11 @@ func Listens(address net.Addr, rdma bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if n.only && !rdma {
-		return false, n.demanded(errNoListener)
+	if n.Only && !rdma {
+		return false, n.Demanded(errNoListener)
 	}
-	n.logListen(address, set)
-	return n.only || set.asks, nil
+	logListen(n, address, set)
+	return n.Only || set.Asks(), nil
 }
 
 var errNoListener = errors.New("program cannot refuse clients without SDP; build it with sdp go -iwarp")
@@ -102,10 +106,10 @@ func Accepted(conn net.Conn, address net.Addr) (c *Conn, why string) {
 		return c, ""
 	}
 	reason := set.plainReason(conn, nil)
-	if !n.only && !set.asks { // a Listener has counted it
-		setups.plainAccepts[reason].Add(1)
+	if !n.Only && !set.Asks() { // a Listener has counted it
+		observe.PlainAccepted(reason)
 	}
-	return nil, reason.sentence()
+	return nil, (&stats.Dial{Plain: reason}).Why()
 }
 
 // Continued returns the Conn for a connection that another process has begun, or why that stays as it
@@ -118,28 +122,23 @@ func Continued(conn net.Conn) (c *Conn, why string) {
 	if c = set.inherit(conn); c != nil {
 		return c, ""
 	}
-	return nil, set.plainReason(conn, nil).sentence()
+	return nil, (&stats.Dial{Plain: set.plainReason(conn, nil)}).Why()
 }
 
 // Stayed returns why the connection has never been in shared memory; "": it has, or cannot be.
-func (c *Conn) Stayed() string { return stayed(c.Stats()) }
+func (c *Conn) Stayed() string { return c.Stats().Stayed() }
 
 // OverRDMA reports whether SDP's messages carry the connection.
 func (c *Conn) OverRDMA() bool {
-	_, ok := c.carrier.(*conn)
+	_, ok := c.carrier.(*engine.Conn)
 	return ok
 }
 
 // Under returns the TCP connection below c.
-func (c *Conn) Under() net.Conn {
-	if l, ok := c.carrier.(*local); ok {
-		return l.Under()
-	}
-	return c.carrier.(*conn).tcp
-}
+func (c *Conn) Under() net.Conn { return c.carrier.(interface{ Under() net.Conn }).Under() }
 
 // Getenv returns an environment variable, or "" in a program that has more rights than its caller.
-func Getenv(name string) string { return getenv(name) }
+func Getenv(name string) string { return policy.Getenv(name) }
 
 // CloseAll closes all connections over RDMA, and waits for at most d until they have delivered what their
 // Writes have accepted; see docs/exit.md.
@@ -149,9 +148,9 @@ func CloseAll(d time.Duration) {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		var open []*conn
-		for _, r := range openConns.list() {
-			if c, ok := r.carrier.(*conn); ok {
+		var open []*engine.Conn
+		for _, up := range observe.Open() {
+			if c, ok := up.(*engine.Conn); ok {
 				open = append(open, c)
 			}
 		}

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package sdp
-
-// ackNow does nothing: this system has no option for it, and no Close waits for it.
-func (c *conn) ackNow() {}
