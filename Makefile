@@ -69,7 +69,9 @@ allocs: ## tests of allocations, without the race detector
 
 # Everything that a connection promises: with moves to shared memory at the first exchange, with moves all the time,
 # and over RDMA with nearly every Write advertised, and with none.
+# One way checks the order of locks, too.
 way-at-once: way := SDP_MOVE=at-once
+way-at-once: tested := -tags lockorder ./internal/lockorder ./internal/stream ./internal/engine
 way-at-random: way := SDP_MOVE=at-random
 way-zcopy: way := SDP_ZCOPY_THRESHOLD=1
 way-bcopy: way := SDP_ZCOPY_THRESHOLD=-1
@@ -79,7 +81,7 @@ ways: ## the tests of sdp and the engine, each way of moving bytes
 	@$(MAKE) --no-print-directory --output-sync=target -j 2 $(WAYS)
 
 $(WAYS):
-	@echo "$(way) go test"; $(way) go test -short -timeout 10m ./sdp $(engine)
+	@echo "$(way) go test $(tested)"; $(way) go test -short -timeout 10m $(tested) ./sdp $(engine)
 
 alone: ## each module with its own requirements only
 	@export GOWORK=off; command='go vet ./...'; $(each)

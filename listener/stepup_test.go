@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/netip"
 	"sync"
@@ -23,6 +24,8 @@ import (
 
 // stepper is a device whose channels are made by the tests.
 type stepper struct {
+	rdma.BaseDevice
+
 	mu      sync.Mutex
 	asked   []rdma.Peer
 	refuses error // of Reaches
@@ -36,6 +39,8 @@ type stepper struct {
 
 func (s *stepper) Name() string { return "verbs" }
 func (s *stepper) Probe() error { return nil }
+
+func (s *stepper) Start() (buffers, size int) { return math.MaxInt, math.MaxInt }
 
 func (s *stepper) Reaches(p rdma.Peer) error {
 	s.mu.Lock()

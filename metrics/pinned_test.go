@@ -17,7 +17,10 @@ import (
 )
 
 // hardware is a device that has locked memory.
-type hardware struct{ pinned map[string]int64 }
+type hardware struct {
+	rdma.BaseDevice
+	pinned map[string]int64
+}
 
 func (hardware) Name() string               { return "verbs" }
 func (hardware) Probe() error               { return errors.New("this is a test") }

@@ -17,6 +17,9 @@ type Dialler interface {
 	// Reaches returns nil if the device can probably connect this end with the peer, and
 	// otherwise the reason why it cannot. It does not try.
 	Reaches(p Peer) error
+	// Start returns the most receive buffers with which a connection begins, and the size of each
+	// in bytes: they take memory before anything arrives. There will be more when it is used.
+	Start() (buffers, size int)
 	// Listen prepares the server's end.
 	Listen(cfg ChannelConfig) (InviteListener, error)
 	// Dial opens a channel to the address of the invitation. settle gets the server's answer
@@ -36,19 +39,6 @@ type Peer struct {
 type ChannelConfig struct {
 	IRD              int // RDMA Reads of the peer that may be outstanding here
 	Buffers, BufSize int // receive buffers that a new channel has
-}
-
-// Starter is implemented by a Dialler whose receive buffers take memory before anything arrives.
-type Starter interface {
-	// Start returns the most receive buffers with which a connection begins, and the size of each
-	// in bytes. There will be more when it is used.
-	Start() (buffers, size int)
-}
-
-// Pinner is implemented by a Device that locks memory for RDMA hardware.
-type Pinner interface {
-	// Pinned returns how many bytes this process has locked, by the name of the hardware's device.
-	Pinned() map[string]int64
 }
 
 // Address is the address that an invited client dials.

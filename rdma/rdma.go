@@ -112,58 +112,16 @@ type Limits struct {
 	// Elastic: ProvideReceive takes effect at once, even on buffers that are already posted,
 	// because the device finds the memory when a message arrives.
 	Elastic bool
-}
-
-// Shrinker is implemented by queue pairs that hold memory which an idle connection does not need.
-type Shrinker interface {
-	// Shrink frees that memory, unless it is in use. It never blocks, and is safe for concurrent
-	// use.
-	Shrink()
-}
-
-// Finisher is implemented by queue pairs that can report what Drain would wait for.
-type Finisher interface {
-	// Finish ends the sending half after everything that was posted, once that has left this
-	// process. ended reports whether it has: then nothing may be posted any more. done reports
-	// whether closing the channel now cannot destroy anything that was posted, or the channel
-	// has ended; then ended is true as well. Finish never blocks, and may be called again. No
-	// post may be in progress.
-	Finish() (ended, done bool)
-}
-
-// Settler is implemented by queue pairs that may hold in this process what PostSend has accepted,
-// although they are not Busy.
-type Settler interface {
-	// Settled reports whether this process holds none of it. It is safe for concurrent use.
-	Settled() bool
-	// Settle waits until Settled, until WakeRoom is called, or until the sending half has ended.
-	// It belongs to the group of WaitRoom.
-	Settle() error
-}
-
-// Narrow is implemented by queue pairs that need memory for long messages which may not be
-// available.
-type Narrow interface {
-	// Width returns how long the next message of a caller that wants n bytes may be: n if there
-	// is memory for it, and less otherwise. A longer message is accepted nevertheless, and
-	// exceeds the memory budget. Width never blocks. It is safe for concurrent use.
-	Width(n int) int
-}
-
-// BusyPoller is implemented by queue pairs whose Wait can poll before it parks.
-type BusyPoller interface {
-	// SetBusyPoll makes Wait poll for d before it parks. If d is 0, the default, Wait polls as
-	// long as that pays and the process can afford it. If d is negative, Wait does not poll.
-	// SetBusyPoll must be called before the first Wait.
-	SetBusyPoll(d time.Duration)
-}
-
-// PeerLossNotifier is implemented by queue pairs that cannot detect, while idle, that a remote host
-// has disappeared.
-type PeerLossNotifier interface {
-	// Lost ends the queue pair with err, because the peer's host has disappeared. It is safe for
-	// concurrent use.
-	Lost(err error)
+	// OverTCP: the TCP connection that the ends began with is the channel, so the options of its
+	// socket take effect on it.
+	OverTCP bool
+	// Finishes: Finish reports what Drain would wait for.
+	Finishes bool
+	// Shrinks: Shrink frees memory.
+	Shrinks bool
+	// NeedsKeepalive: the device cannot detect, while idle, that a remote host has disappeared. The
+	// caller has to find out, and calls Lost.
+	NeedsKeepalive bool
 }
 
 // A QueuePair is one end of a channel.
@@ -182,6 +140,8 @@ type PeerLossNotifier interface {
 // Memory: the Local of an RDMA Read belongs to the caller again when the Read has completed, or
 // when Close or Abort has returned. The device does not write to it afterwards. The end of the
 // queue pair alone does not return it.
+//
+// A device embeds [Base], which has the methods that only some devices need.
 type QueuePair interface {
 	// PostSend posts messages in order and returns how many of them the device accepted. From
 	// the caller's point of view those are sent completely, unless the channel ends. Fewer than
@@ -214,6 +174,19 @@ type QueuePair interface {
 	// for concurrent use.
 	Flush()
 
+	// Settled reports whether this process holds nothing that PostSend has accepted. The result
+	// means nothing while the device is Busy. Settled is safe for concurrent use.
+	Settled() bool
+
+	// Settle waits until Settled, until WakeRoom is called, or until the sending half has ended.
+	// It belongs to the group of WaitRoom.
+	Settle() error
+
+	// Width returns how long the next message of a caller that wants n bytes may be: n if there
+	// is memory for it, and less otherwise. A longer message is accepted nevertheless, and
+	// exceeds the memory budget. Width never blocks. It is safe for concurrent use.
+	Width(n int) int
+
 	// ProvideReceive sets how many receive buffers there are, including lent ones, and the size
 	// of each in bytes. It returns how many buffers of another size are still posted before the
 	// first of this one: 0 from an elastic device, and math.MaxInt32 if there is no memory for
@@ -234,6 +207,11 @@ type QueuePair interface {
 	// Wake makes Wait return, now or the next time. It is safe for concurrent use.
 	Wake()
 
+	// SetBusyPoll makes Wait poll for d before it parks. If d is 0, the default, Wait polls as
+	// long as that pays and the process can afford it. If d is negative, Wait does not poll.
+	// SetBusyPoll must be called before the first Wait.
+	SetBusyPoll(d time.Duration)
+
 	// Register exposes b to the peer until Invalidate, a Send with Invalidate from the peer, or
 	// the end of the queue pair. It is safe for concurrent use.
 	Register(b []byte, access Access) (Region, error)
@@ -245,6 +223,21 @@ type QueuePair interface {
 
 	// Limits returns what was agreed when the queue pair was connected.
 	Limits() Limits
+
+	// Shrink frees memory that an idle connection does not need, unless it is in use. Without
+	// Limits.Shrinks it does nothing. It never blocks. It is safe for concurrent use, also after Close.
+	Shrink()
+
+	// Lost ends the queue pair with err, because the peer's host has disappeared. Without
+	// Limits.NeedsKeepalive it does nothing. Lost is safe for concurrent use.
+	Lost(err error)
+
+	// Finish ends the sending half after everything that was posted, once that has left this
+	// process. ended reports whether it has: then nothing may be posted any more. done reports
+	// whether closing the channel now cannot destroy anything that was posted, or the channel
+	// has ended; then ended is true as well. Without Limits.Finishes it only returns false.
+	// Finish never blocks, and may be called again. No post may be in progress.
+	Finish() (ended, done bool)
 
 	// Drain waits, at most for d, until closing the channel cannot destroy what was sent, because
 	// that has left this process and the peer's end has it. It returns os.ErrDeadlineExceeded if

@@ -5,21 +5,21 @@ import (
 	"sync"
 )
 
-// Device is a kind of RNIC that this program has.
+// Device is a kind of RNIC that this program has. An implementation embeds [BaseDevice]. All methods
+// are safe for concurrent use.
 type Device interface {
 	// Name returns the name in Config and SDP_DEVICES: "iwarp", "verbs".
 	Name() string
 	// Probe returns nil if the device can be used on this machine, and otherwise
 	// why it cannot.
 	Probe() error
-}
-
-// Named is implemented by a Device that network "tcp" does not use just because it can.
-type Named interface {
 	// OnlyIfNamed returns why a connection from a local address uses the device only if that is named
 	// (Config.Devices, SDP_DEVICES), or on network "sdp"; nil: also by default. If the address is
 	// invalid, that is so for every address of this machine.
 	OnlyIfNamed(local netip.Addr) error
+	// Pinned returns how many bytes of memory this process has locked, by the name of the
+	// hardware's device.
+	Pinned() map[string]int64
 }
 
 var registry struct {

@@ -16,7 +16,7 @@ import (
 )
 
 // twin is a device of which the tool's code knows nothing. Processes with GOSDP_TEST_TWIN have it.
-type twin struct{}
+type twin struct{ rdma.BaseDevice }
 
 func (twin) Name() string { return "twin" }
 func (twin) Probe() error { return errors.New("cable is unplugged") }

@@ -126,7 +126,7 @@ func inspectDevice(root, name string, listed []string, getenv func(string) strin
 	switch name {
 	case shm:
 		d.Needs = append(d.Needs, memoryNeeds(root, getenv)...)
-	case "verbs":
+	case wire.DeviceVerbs.String():
 		d.Needs = hardwareNeeds(root)
 	}
 	err, reason := d.probe()
@@ -153,8 +153,5 @@ func (d *Device) probe() (unusable, onlyIfNamed error) {
 	if !ok {
 		return errors.New("not compiled into this program"), nil
 	}
-	if named, ok := device.(rdma.Named); ok {
-		onlyIfNamed = named.OnlyIfNamed(netip.Addr{})
-	}
-	return device.Probe(), onlyIfNamed
+	return device.Probe(), device.OnlyIfNamed(netip.Addr{})
 }

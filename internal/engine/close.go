@@ -10,7 +10,6 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/observe"
-	"github.com/gosdp/gosdp/rdma"
 )
 
 const (
@@ -161,7 +160,7 @@ type closer struct {
 
 // waitTimeLocked returns how long Close itself waits.
 func (k *closer) waitTimeLocked() time.Duration {
-	_, asks := k.conn.qp.(rdma.Finisher)
+	asks := k.conn.qp.Limits().Finishes
 	switch {
 	case k.linger > 0:
 		return time.Duration(k.linger) * time.Second
@@ -192,8 +191,7 @@ func (k *closer) stepReleasing() (over, reset bool) {
 	c.out.sendDue()
 	c.qp.Flush()
 	c.mu.Lock()
-	finisher, asks := c.qp.(rdma.Finisher)
-	if asks && c.session.EndSent() && k.finishLocked(finisher) {
+	if c.session.EndSent() && k.finishLocked() {
 		// A kernel resets a connection that is closed before everything was received from
 		// it. That is right for payload, and wrong for control messages.
 		c.poll.receiveReadyReleasing()
@@ -207,14 +205,14 @@ func (k *closer) stepReleasing() (over, reset bool) {
 // finishLocked has the device finish, and reports whether that is done. From when the sending
 // half has ended, no message is sent: credit that this end's last receptions made due would
 // fail, and look as if the connection had. What becomes due while this holds out.mu is left to
-// the next step.
-func (k *closer) finishLocked(f rdma.Finisher) (done bool) {
+// the next step. A device that cannot be asked is never done.
+func (k *closer) finishLocked() (done bool) {
 	out := &k.conn.out
 	if !out.mu.TryLock() {
 		return false // a message is being posted; the next step tries again
 	}
 	defer out.mu.Unlock()
-	k.finished, done = f.Finish()
+	k.finished, done = k.conn.qp.Finish()
 	return done
 }
 
@@ -237,7 +235,7 @@ func (k *closer) tryAgain() (over, reset bool) {
 	c := k.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.session.EndSent() && !k.finishLocked(c.qp.(rdma.Finisher)) {
+	if c.session.EndSent() && !k.finishLocked() {
 		return false, false
 	}
 	return k.stepReleasing()
@@ -246,7 +244,7 @@ func (k *closer) tryAgain() (over, reset bool) {
 // await repeats stepReleasing for up to d of the real clock, or lets the device wait.
 func (k *closer) await(d time.Duration) (over, reset bool) {
 	c := k.conn
-	if _, asks := c.qp.(rdma.Finisher); !asks {
+	if !c.qp.Limits().Finishes {
 		return k.drain(d)
 	}
 	c.mu.Lock()

@@ -267,7 +267,7 @@ func TestCreditIsDueAfterTheEnd(t *testing.T) {
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.closer.finishLocked(c.qp.(rdma.Finisher))
+		c.closer.finishLocked()
 		return c.closer.finished
 	}, soon, time.Millisecond)
 

@@ -128,12 +128,15 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 func TestDueIsSentByWhoLetsGo(t *testing.T) {
 	c, s := pair(t)
 	c.out.mu.Lock()
-	require.NoError(t, c.CloseWrite())
+	closed := make(chan error)
+	go func() { closed <- c.CloseWrite() }()
+	err := <-closed
 	c.out.unlock()
+	require.NoError(t, err)
 	c.mu.Lock()
 	assert.True(t, c.session.EndSent())
 	c.mu.Unlock()
-	_, err := s.Read(make([]byte, 1))
+	_, err = s.Read(make([]byte, 1))
 	assert.Equal(t, io.EOF, err)
 }
 

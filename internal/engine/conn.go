@@ -3,13 +3,13 @@ package engine
 import (
 	"log/slog"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/dump"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/internal/netname"
 	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/session"
@@ -28,8 +28,8 @@ type Conn = conn
 // in read.go or direct_read.go. close.go and linger.go end the connection. state.go has its
 // states.
 //
-// The locks, from the outermost to the innermost. Each may be taken without the ones before
-// it:
+// The locks, from the outermost to the innermost, as package lockorder checks. Each may be taken
+// without the ones before it:
 //
 //   - writeMu and readMu serialise Writes and Reads, each for the whole call, so that the
 //     bytes of two calls do not mix.
@@ -48,11 +48,11 @@ type conn struct {
 	dump   atomic.Pointer[dump.Stream] // beside qp, because each Read and Write loads both
 	device string
 
-	writeMu sync.Mutex
-	readMu  sync.Mutex
+	writeMu lockorder.Mutex[lockorder.ConnWrite]
+	readMu  lockorder.Mutex[lockorder.ConnRead]
 	out     sender
 
-	mu       sync.Mutex
+	mu       lockorder.Mutex[lockorder.ConnState]
 	session  session.Session
 	promise  promise
 	poll     poller
@@ -126,8 +126,8 @@ func New(tcp net.Conn, qp rdma.QueuePair, s Setup) (*Conn, error) {
 		Peer:        s.Peer,
 		Invalidates: qp.Limits().Invalidate,
 	})
-	if p, ok := qp.(rdma.BusyPoller); ok && s.BusyPoll != 0 {
-		p.SetBusyPoll(s.BusyPoll)
+	if s.BusyPoll != 0 {
+		qp.SetBusyPoll(s.BusyPoll)
 	}
 	if c.session.BufferSize() < recvSize {
 		c.promise.provide() // the device was prepared for larger ones

@@ -44,6 +44,15 @@ func newCounted(qp rdma.QueuePair) *countedPair {
 
 func (q *countedPair) SetBusyPoll(d time.Duration) { q.busyPoll = d }
 
+// Limits are those of a device that cannot be asked whether it has finished.
+func (q *countedPair) Limits() rdma.Limits {
+	l := q.QueuePair.Limits()
+	l.Finishes = false
+	return l
+}
+
+func (q *countedPair) Finish() (ended, done bool) { return false, false }
+
 func (q *countedPair) Register(b []byte, access rdma.Access) (rdma.Region, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -21,6 +21,8 @@ import (
 // that goes to sleep. With two ends, one's mu is never held in a call to the
 // other.
 type memPair struct {
+	rdma.Base
+
 	t    testing.TB
 	peer *memPair // nil: the test is the peer
 	note func(message []byte)

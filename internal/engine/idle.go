@@ -1,12 +1,11 @@
 package engine
 
 import (
-	"sync"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/internal/ticker"
-	"github.com/gosdp/gosdp/rdma"
 )
 
 const (
@@ -25,12 +24,12 @@ const (
 var idleMonitor monitor
 
 type monitor struct {
-	mu     sync.Mutex      // taken after any conn.mu
-	conns  map[*conn]int64 // and the tick of the next visit
-	now    int64           // the tick at which run woke
-	next   int64           // the tick at which it will wake next, while it is awake
-	soon   bool            // run is awake, or wakes within a tick
-	ticker *ticker.Ticker  // nil if run does not run
+	mu     lockorder.Mutex[lockorder.IdleMonitor] // taken after any conn.mu
+	conns  map[*conn]int64                        // and the tick of the next visit
+	now    int64                                  // the tick at which run woke
+	next   int64                                  // the tick at which it will wake next, while it is awake
+	soon   bool                                   // run is awake, or wakes within a tick
+	ticker *ticker.Ticker                         // nil if run does not run
 }
 
 // idleState is what the monitor knows of a connection. Guarded by conn.mu.
@@ -183,19 +182,16 @@ func (m *monitor) visit(c *conn) {
 	if idle.ticks >= restTicks && (!c.out.starved || idle.ticks >= idleTicks) {
 		idle.ticks += m.restLocked(c, restPause) - 1
 	}
-	shrinker, _ := c.qp.(rdma.Shrinker)
+	shrinksLater := idle.ticks < idleTicks && c.qp.Limits().Shrinks
 	if idle.ticks >= idleTicks {
 		c.session.Idle()
 		c.out.checkDueLocked()
-		if shrinker != nil {
-			shrinker.Shrink()
-			shrinker = nil
-		}
+		c.qp.Shrink()
 	}
 	if c.out.starved && c.sendErr == nil && c.session.Posted() <= stuckCredit {
 		return // the peer cannot send either, and the budget may have room for readAhead later
 	}
-	if !c.session.Grown() && shrinker == nil || c.sendErr != nil || idle.ticks >= 2*idleTicks {
+	if !c.session.Grown() && !shrinksLater || c.sendErr != nil || idle.ticks >= 2*idleTicks {
 		m.removeLocked(c)
 	}
 }

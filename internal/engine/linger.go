@@ -9,7 +9,6 @@ import (
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/observe"
-	"github.com/gosdp/gosdp/rdma"
 )
 
 const (
@@ -87,7 +86,7 @@ func (l *lingerList) empty() <-chan struct{} {
 // lingerOn leaves the closed connection to the background. The connection must be stepping.
 func (k *closer) lingerOn() {
 	c := k.conn
-	_, asks := c.qp.(rdma.Finisher)
+	asks := c.qp.Limits().Finishes
 	if bubble.Inside() {
 		// Nothing may outlive the test. The kernel goes on sending what it has.
 		c.mu.Lock()

@@ -64,7 +64,7 @@ func (c *conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 
 // SetNoDelay sets the TCP socket's option.
 func (c *conn) SetNoDelay(noDelay bool) error {
-	if c.device == "iwarp" {
+	if c.qp.Limits().OverTCP {
 		// Nagle's algorithm would hold a Write back until the peer's host has acknowledged
 		// what the library has sent, which takes 40 ms if the peer has nothing to say.
 		noDelay = true
@@ -79,7 +79,7 @@ func (c *conn) SetReadBuffer(bytes int) error {
 		c.promise.setWindow(bytes)
 	}
 	c.mu.Unlock()
-	if c.device == "iwarp" {
+	if c.qp.Limits().OverTCP {
 		// The credit for this end's Writes arrives after the peer's data. A smaller buffer
 		// would slow down both directions, and over TCP it slows down one.
 		bytes = max(bytes, leastKernelBuffer)

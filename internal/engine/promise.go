@@ -56,7 +56,7 @@ const (
 //
 // The device posts RecvBuffers in any case, and they take memory as messages arrive. A device
 // that is not elastic, as verbs, only posts the buffers that there shall be, because each of them
-// is locked in memory. It begins with few (rdma.Starter) and gets more as the peer uses them.
+// is locked in memory. It begins with few (rdma.Dialler.Start) and gets more as the peer uses them.
 //
 // Guarded by conn.mu.
 type promise struct {

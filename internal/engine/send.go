@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/internal/session"
-	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/sdp/stats"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -21,7 +21,7 @@ import (
 // due.
 type sender struct {
 	conn *conn
-	mu   sync.Mutex
+	mu   lockorder.Mutex[lockorder.ConnSend]
 	due  atomic.Bool // control messages may be due
 
 	starved bool  // a Write waits for the peer to grant credit. Guarded by conn.mu
@@ -199,23 +199,19 @@ func (s *sender) post(o *session.Batch, b []byte) (n int, err error) {
 // payload are to be sent, possibly together with an advertisement: as many as fit into the
 // peer's private buffers, or fewer if the device has no memory for that.
 func (s *sender) payloadLocked(n int) int {
-	most := s.conn.session.Payload()
-	if narrow, ok := s.conn.qp.(rdma.Narrow); ok {
-		return narrow.Width(min(most, n+session.Extension)+wire.HeaderLen) - wire.HeaderLen
-	}
-	return most
+	most := min(s.conn.session.Payload(), n+session.Extension)
+	return s.conn.qp.Width(most+wire.HeaderLen) - wire.HeaderLen
 }
 
 // settle waits until everything that was posted has left this process, or stop returns an
 // error. In that case the device has the rest and sends it, but this call does not wait.
 func (s *sender) settle(stop func(*conn) error) {
 	c := s.conn
-	settler, ok := c.qp.(rdma.Settler)
-	for ok && !settler.Settled() {
+	for !c.qp.Settled() {
 		c.mu.Lock()
 		err := stop(c)
 		if err == nil {
-			err = s.waitDeviceReleasing(settler.Settle)
+			err = s.waitDeviceReleasing(c.qp.Settle)
 		}
 		c.mu.Unlock()
 		if err != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/netname"
-	"github.com/gosdp/gosdp/rdma"
 )
 
 // tcpMonitor watches the TCP connection of a device that does not notice when the peer's
@@ -28,22 +27,21 @@ var errMonitorData = errors.New("sdp: unexpected data from peer on the TCP conne
 // monitorTCP ends the connection when TCP's keepalive finds that the peer's host is gone, if
 // the device does not notice that itself.
 func (c *conn) monitorTCP() {
-	notifier, ok := c.qp.(rdma.PeerLossNotifier)
-	if !ok {
+	if !c.qp.Limits().NeedsKeepalive {
 		return
 	}
 	c.monitor = &tcpMonitor{quiet: probeTime, stop: make(chan struct{}), done: make(chan struct{})}
-	go c.monitor.run(c, notifier)
+	go c.monitor.run(c)
 }
 
-func (m *tcpMonitor) run(c *conn, notifier rdma.PeerLossNotifier) {
+func (m *tcpMonitor) run(c *conn) {
 	defer close(m.done)
 	for {
 		var b [1]byte
 		n, err := c.tcp.Read(b[:])
 		switch {
 		case n > 0:
-			notifier.Lost(errMonitorData)
+			c.qp.Lost(errMonitorData)
 		case err == io.EOF:
 			m.probe(c)
 		case errors.Is(err, os.ErrDeadlineExceeded) && m.wait(): // the program may set deadlines on its own connection
@@ -51,7 +49,7 @@ func (m *tcpMonitor) run(c *conn, notifier rdma.PeerLossNotifier) {
 		case !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
 			// Keepalive got no answer, or a router or the host itself reported that the
 			// peer is gone.
-			notifier.Lost(netname.Cause(err))
+			c.qp.Lost(netname.Cause(err))
 		}
 		return
 	}

@@ -11,12 +11,20 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/rdma"
 )
 
 // distantPair is a queue pair whose peer's host may go without a word.
 type distantPair struct{ *memPair }
 
 func (p distantPair) Lost(err error) { p.end(err) }
+
+func (p distantPair) Limits() rdma.Limits {
+	l := p.memPair.Limits()
+	l.NeedsKeepalive = true
+	return l
+}
 
 // failingSocket is a TCP connection that ends as it is told.
 type failingSocket struct {

@@ -137,11 +137,9 @@ func (cfg *Config) mpaConfig(local wire.Hello, sameHost bool) iwarp.Config {
 
 // startHello returns the Hello for a channel of d, which may begin with fewer and smaller buffers.
 func startHello(d rdma.Dialler, h wire.Hello) wire.Hello {
-	if s, ok := d.(rdma.Starter); ok {
-		buffers, size := s.Start()
-		h.Bufs = uint16(min(int(h.Bufs), buffers))
-		h.LocalRcvSz = uint32(min(int(h.LocalRcvSz), size))
-	}
+	buffers, size := d.Start()
+	h.Bufs = uint16(min(int(h.Bufs), buffers))
+	h.LocalRcvSz = uint32(min(int(h.LocalRcvSz), size))
 	return h
 }
 

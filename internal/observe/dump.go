@@ -18,6 +18,7 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/dump"
 	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/internal/policy"
 	"github.com/gosdp/gosdp/sdp/stats"
 )
@@ -28,7 +29,7 @@ var dumps dumper
 // A dumper writes at most one dump at a time. A connection that takes part has a pointer to its
 // stream, which is nil otherwise.
 type dumper struct {
-	mu     sync.Mutex // taken before openConns.mu
+	mu     lockorder.Mutex[lockorder.Dump] // taken before openConns.mu
 	active atomic.Pointer[dump.Dump]
 }
 

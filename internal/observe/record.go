@@ -9,12 +9,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/dump"
 	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/sdp/stats"
 )
@@ -66,8 +66,8 @@ func Open() []Conn {
 var openConns connTable
 
 type connTable struct {
-	mu       sync.Mutex // taken before the locks of connections
-	first    *Record    // of those that are open or closing
+	mu       lockorder.Mutex[lockorder.OpenConns] // taken before the locks of connections
+	first    *Record                              // of those that are open or closing
 	n        int
 	opened   uint64
 	closed   stats.Traffic // the sum over those that were closed

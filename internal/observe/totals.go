@@ -43,12 +43,11 @@ func (o *connTable) totals() stats.Totals {
 // pinned returns Totals.Pinned.
 func pinned() (bytes map[string]int64) {
 	for _, known := range wire.KnownDevices {
-		d, _ := rdma.LookupDevice(known.Name)
-		p, ok := d.(rdma.Pinner)
+		d, ok := rdma.LookupDevice(known.Name)
 		if !ok {
 			continue
 		}
-		for name, n := range p.Pinned() {
+		for name, n := range d.Pinned() {
 			if bytes == nil {
 				bytes = make(map[string]int64)
 			}

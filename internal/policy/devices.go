@@ -56,7 +56,7 @@ func (p *Policy) usableHere(device wire.Device) error {
 // noteUnusable logs why a device cannot be used, once for each reason and minute. That the machine has no
 // RDMA hardware is no news, unless somebody has named the device.
 func (p *Policy) noteUnusable(device rdma.Device, err error) {
-	if named, ok := device.(rdma.Named); ok && !p.Listed && named.OnlyIfNamed(netip.Addr{}) != nil {
+	if !p.Listed && device.OnlyIfNamed(netip.Addr{}) != nil {
 		return
 	}
 	events.Process.Log(p.Logger, slog.LevelInfo, device.Name()+err.Error(),
@@ -71,10 +71,10 @@ func (p *Policy) Worth(device wire.Device, local netip.Addr) error {
 }
 
 func (p *Policy) worth(device rdma.Device, local netip.Addr) error {
-	if named, ok := device.(rdma.Named); ok && !p.named {
-		return named.OnlyIfNamed(local)
+	if p.named {
+		return nil
 	}
-	return nil
+	return device.OnlyIfNamed(local)
 }
 
 // MayAsk reports whether the host at remote may be asked from local if it speaks SDP: that is

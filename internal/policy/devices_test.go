@@ -64,7 +64,7 @@ func TestDevices(t *testing.T) {
 }
 
 // onHardware is a device for which this machine has no hardware.
-type onHardware struct{}
+type onHardware struct{ rdma.BaseDevice }
 
 func (onHardware) Name() string { return "hardware" }
 func (onHardware) Probe() error { return errAbsent }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/internal/spin"
 )
 
@@ -41,7 +42,7 @@ type Doorbell struct {
 	ready    func() bool
 	onRead   func(fd uintptr) bool // made once
 
-	mu       sync.Mutex
+	mu       lockorder.Mutex[lockorder.Doorbell]
 	cond     sync.Cond // of mu
 	listens  bool      // a goroutine is in the netpoller
 	deadline time.Time // of file

@@ -4,10 +4,11 @@ package shm
 
 import (
 	"slices"
-	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/lockorder"
 )
 
 // pool keeps segments that both ends of a connection have left for the next connection of the same two processes, because
@@ -18,7 +19,7 @@ import (
 // mapping, and recognises the file. Neither depends on what the other keeps. A segment whose descriptor is to be sent is not
 // in the pool, which might close it.
 var pool struct {
-	mu     sync.Mutex
+	mu     lockorder.Mutex[lockorder.SegmentPool]
 	made   []*Segment // with a descriptor, in use or not; the oldest first
 	opened []*Segment // not in use
 }

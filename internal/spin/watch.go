@@ -3,9 +3,10 @@
 package spin
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/gosdp/gosdp/internal/lockorder"
 )
 
 // A Watch polls for all parked waits of a process in one goroutine. That pays with many busy
@@ -19,7 +20,7 @@ type Watch struct {
 	rest   atomic.Int32 // calls of Add to come without a run
 	runs   atomic.Bool
 
-	mu   sync.Mutex
+	mu   lockorder.Mutex[lockorder.Watch]
 	list []*Watched
 
 	// Of the goroutine that runs:

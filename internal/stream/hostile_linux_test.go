@@ -24,8 +24,8 @@ func TestViolationEndsAWrite(t *testing.T) {
 	a, b := linkedPair(t)
 	move(t, a, b)
 	unvisited(b)
-	b.rmu.Lock()
 	b.wmu.Lock()
+	b.rmu.Lock()
 	defer b.rmu.Unlock()
 	defer b.wmu.Unlock()
 	l := a.linked.Load()
@@ -39,8 +39,12 @@ func TestViolationEndsAWrite(t *testing.T) {
 	}
 	l.violated(errors.New("impossible position"))
 	require.ErrorIs(t, <-written, unix.ECONNRESET)
-	_, err := a.Read(make([]byte, 1))
-	assert.ErrorIs(t, err, unix.ECONNRESET)
+	read := make(chan error)
+	go func() {
+		_, err := a.Read(make([]byte, 1))
+		read <- err
+	}()
+	assert.ErrorIs(t, <-read, unix.ECONNRESET)
 	assert.EqualError(t, a.Violation(), "impossible position")
 }
 

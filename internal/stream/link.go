@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -277,8 +276,14 @@ func (l *link) look() {
 	}
 }
 
+// tryLocker is a mutex.
+type tryLocker interface {
+	TryLock() bool
+	Unlock()
+}
+
 // visit makes a direction leave, if no call uses its half. leave returns where it is then, and does not wait.
-func (l *link) visit(h *half, mu *sync.Mutex, leave func(place) place) {
+func (l *link) visit(h *half, mu tryLocker, leave func(place) place) {
 	l.visiting.Add(1)
 	defer l.visiting.Add(-1)
 	if at, ok := h.borrow(); ok {

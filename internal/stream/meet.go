@@ -8,10 +8,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/internal/shm"
 	"github.com/gosdp/gosdp/internal/trigger"
@@ -30,7 +30,7 @@ type mover struct {
 	firstIn, firstOut first
 	moments           *meeting.Moments // nil: the ends are in one network namespace
 
-	stepMu  sync.Mutex // taken after rmu and wmu
+	stepMu  lockorder.Mutex[lockorder.StreamStep] // taken after rmu and wmu
 	learned bool
 	pinned  bool  // the connection stays on TCP, as why says
 	meets   int16 // calls of Meet in progress

@@ -5,9 +5,9 @@ package stream
 import (
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/internal/shm"
 	"github.com/gosdp/gosdp/internal/ticker"
 	"github.com/gosdp/gosdp/internal/timing"
@@ -17,7 +17,7 @@ import (
 var monitor visits
 
 type visits struct {
-	mu    sync.Mutex
+	mu    lockorder.Mutex[lockorder.StreamMonitor]
 	conns map[*Conn]*watched
 	runs  bool
 }

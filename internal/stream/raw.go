@@ -66,7 +66,7 @@ func (l *link) home(dirs which) bool {
 }
 
 // lockAtHome takes the lock of a direction once that is home, or will never be. It fails with the direction's deadline.
-func (c *Conn) lockAtHome(dir which, mu *sync.Mutex, deadline *atomic.Int64) error {
+func (c *Conn) lockAtHome(dir which, mu sync.Locker, deadline *atomic.Int64) error {
 	for {
 		if !c.linked.Load().comeHome(dir, func() time.Time { return until(deadline.Load()) }) {
 			return os.ErrDeadlineExceeded

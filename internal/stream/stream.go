@@ -7,10 +7,11 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/gosdp/gosdp/internal/lockorder"
 )
 
 // Conn is a connection. Its methods are those of net.TCPConn, and may be called concurrently. Errors
@@ -18,11 +19,11 @@ import (
 type Conn struct {
 	tcp *net.TCPConn
 
-	rmu sync.Mutex
+	rmu lockorder.Mutex[lockorder.StreamRead]
 	in  atomic.Uint64 // bytes that Reads have taken from TCP; written with rmu
 	end error         // what the next Read returns: the kernel has reported it already; guarded by rmu
 
-	wmu    sync.Mutex
+	wmu    lockorder.Mutex[lockorder.StreamWrite]
 	out    atomic.Uint64 // bytes that Writes have put into TCP; written with wmu
 	broken syscall.Errno // how Writes have ended, other than on TCP; 0: they have not. Guarded by wmu
 
@@ -30,7 +31,7 @@ type Conn struct {
 	violation atomic.Pointer[error]
 	state     atomic.Uint32 // closed, readShut, writeShut
 
-	mu         sync.Mutex
+	mu         lockorder.Mutex[lockorder.StreamState]
 	interrupts int32 // calls that want a Write that waits to return; guarded by mu
 	// What the program has set, since epoch; 0: none. The socket has the same, but for interrupts. Written with mu.
 	readDeadline, writeDeadline atomic.Int64

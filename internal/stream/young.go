@@ -4,9 +4,9 @@ package stream
 
 import (
 	"math"
-	"sync"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/internal/ticker"
 	"github.com/gosdp/gosdp/internal/timing"
 )
@@ -25,7 +25,7 @@ const (
 )
 
 type nursery struct {
-	mu     sync.Mutex
+	mu     lockorder.Mutex[lockorder.StreamYoung]
 	conns  []child        // that are to come
 	ticker *ticker.Ticker // nil: run does not run
 	idle   bool           // run waits for conns

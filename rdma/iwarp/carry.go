@@ -1,11 +1,11 @@
 package iwarp
 
-import "github.com/gosdp/gosdp/rdma/internal/rnic"
+import "github.com/gosdp/gosdp/rdma/iwarp/internal/nic"
 
 // carrier is the queue pair as its SendQueue sees it.
 type carrier QueuePair
 
-var _ rnic.Carrier = (*carrier)(nil)
+var _ nic.Carrier = (*carrier)(nil)
 
 // Busy, WaitRoom, WakeRoom and Flush are those of rdma.QueuePair.
 func (q *QueuePair) Busy() bool      { return q.tx.Busy() }
@@ -52,7 +52,7 @@ func (tx *sender) pendingLocked() bool {
 	return (tx.Err == nil || tx.terminating) && (len(tx.out) > 0 || len(tx.writes) > 0 || len(tx.responses) > 0)
 }
 
-// Settled reports whether the transport holds nothing in this process; see rdma.Settler. A
+// Settled reports whether the transport holds nothing in this process; see rdma.QueuePair. A
 // kernel's socket never does, once the queue pair is not Busy.
 func (q *QueuePair) Settled() bool { return q.t.settled() }
 

@@ -2,7 +2,7 @@ package iwarp
 
 import (
 	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/rdma/internal/rnic"
+	"github.com/gosdp/gosdp/rdma/iwarp/internal/nic"
 	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
@@ -12,12 +12,12 @@ import (
 type placement struct {
 	active  bool
 	seg     segment
-	reg     *rnic.Region // of a Write
-	read    *reading     // of a Read Response
-	size    int          // of the payload
-	off     int          // of the next byte, in the memory
-	missing int          // payload bytes that have not arrived
-	tail    int          // length of the pad and CRC that follow
+	reg     *nic.Region // of a Write
+	read    *reading    // of a Read Response
+	size    int         // of the payload
+	off     int         // of the next byte, in the memory
+	missing int         // payload bytes that have not arrived
+	tail    int         // length of the pad and CRC that follow
 	sum     uint32
 	crc     bool
 	locked  []byte // the memory, between calls of space and got
@@ -33,7 +33,7 @@ type reading struct {
 }
 
 // target finds the memory for a tagged segment with n bytes of payload.
-func (q *QueuePair) target(s *segment, n int) (reg *rnic.Region, read *reading, err error) {
+func (q *QueuePair) target(s *segment, n int) (reg *nic.Region, read *reading, err error) {
 	if s.op == opWrite {
 		if n == 0 {
 			return nil, nil, nil // RFC 5040 §5.1: nothing is placed, nothing is checked

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
+	"github.com/gosdp/gosdp/rdma/iwarp/internal/nic"
 	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
@@ -23,13 +24,15 @@ import (
 // it, guards the sending half. The tables of regions and of outstanding Reads have their own
 // locks, which come last.
 type QueuePair struct {
+	rdma.Base
+
 	p          params
 	t          transport
 	tx         sender
 	rx         receiver
 	cq         completions
-	regions    rnic.Regions
-	reads      rnic.Reads[reading]
+	regions    nic.Regions
+	reads      nic.Reads[reading]
 	closing    atomic.Bool // Close or Abort was called
 	terminated atomic.Bool // a Terminate was sent, or is about to be
 	finished   bool        // Finish has ended this direction
@@ -37,13 +40,7 @@ type QueuePair struct {
 	closeErr   error
 }
 
-var (
-	_ rdma.QueuePair = (*QueuePair)(nil)
-	_ rdma.Finisher  = (*QueuePair)(nil)
-	_ rdma.Settler   = (*QueuePair)(nil)
-
-	_ rdma.BusyPoller = (*QueuePair)(nil)
-)
+var _ rdma.QueuePair = (*QueuePair)(nil)
 
 // params is what the two ends have agreed on, and what follows for this one.
 type params struct {
@@ -88,10 +85,13 @@ func (q *QueuePair) Limits() rdma.Limits {
 	if q.p.CRC {
 		b = crcBatch
 	}
-	return rdma.Limits{MaxMessage: bigChunk, SendBatch: b, IRD: q.p.IRD, ORD: q.p.ORD, Invalidate: true, Outlives: true, Elastic: true}
+	return rdma.Limits{
+		MaxMessage: bigChunk, SendBatch: b, IRD: q.p.IRD, ORD: q.p.ORD,
+		Invalidate: true, Outlives: true, Elastic: true, OverTCP: true, Finishes: true,
+	}
 }
 
-// SetBusyPoll sets how long Wait polls before it parks; see rdma.BusyPoller. It has no effect on
+// SetBusyPoll sets how long Wait polls before it parks; see rdma.QueuePair. It has no effect on
 // a program's own kind of connection.
 func (q *QueuePair) SetBusyPoll(d time.Duration) { q.t.setBusyPoll(d) }
 
@@ -131,7 +131,7 @@ func (q *QueuePair) Drain(d time.Duration) error {
 }
 
 // Finish sends TCP's FIN. It reports whether the peer's kernel has everything that was sent, or the
-// stream has ended; see rdma.Finisher.
+// stream has ended; see rdma.QueuePair.
 func (q *QueuePair) Finish() (ended, done bool) {
 	tx := &q.tx
 	tx.Lock()
@@ -191,14 +191,12 @@ func (q *QueuePair) end(how func() error) error {
 }
 
 // device is the registry's entry.
-type device struct{}
+type device struct{ rdma.BaseDevice }
 
 func init() { rdma.RegisterDevice(device{}) }
 
 // Name is "iwarp".
 func (device) Name() string { return "iwarp" }
-
-var _ rdma.Named = device{}
 
 // OnlyIfNamed returns that iwarp is slower than the TCP connection that it would use.
 func (device) OnlyIfNamed(netip.Addr) error { return errSlower }

@@ -20,13 +20,6 @@ import (
 	"github.com/gosdp/gosdp/rdma/rdmatest"
 )
 
-// What the suite's optional checks need. They are skipped where it is missing.
-var (
-	_ rdma.Finisher   = (*QueuePair)(nil)
-	_ rdma.Settler    = (*QueuePair)(nil)
-	_ rdma.BusyPoller = (*QueuePair)(nil)
-)
-
 // tcpPair returns the two ends of a loopback connection.
 func tcpPair(t testing.TB) (client, server net.Conn) {
 	t.Helper()

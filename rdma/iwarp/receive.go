@@ -10,8 +10,9 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/gosdp/gosdp/internal/lockorder"
 	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/rdma/internal/rnic"
+	"github.com/gosdp/gosdp/rdma/iwarp/internal/nic"
 	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
@@ -37,14 +38,14 @@ const pollReads = 64
 // mu, except for the atomic fields.
 type receiver struct {
 	q          *QueuePair
-	mu         sync.Mutex  // held by Poll and Wait until they return
-	cur        *rnic.Chunk // nil: none
-	head, tail int         // of the bytes in cur that are not parsed yet
-	big        bool        // the next chunk should be a big one
-	small      int         // reads in a row that would have fitted a small chunk
+	mu         lockorder.Mutex[lockorder.DeviceRead] // held by Poll and Wait until they return
+	cur        *nic.Chunk                            // nil: none
+	head, tail int                                   // of the bytes in cur that are not parsed yet
+	big        bool                                  // the next chunk should be a big one
+	small      int                                   // reads in a row that would have fitted a small chunk
 
 	place   placement
-	asm     *rnic.Chunk // a Send of several segments, as far as it has arrived
+	asm     *nic.Chunk // a Send of several segments, as far as it has arrived
 	asmLen  int
 	sendMSN uint32 // of the last Send, Read Request
 	readMSN uint32
@@ -56,7 +57,7 @@ type receiver struct {
 
 	err     error // sticky, delivered after everything before it
 	told    bool  // err was delivered: nothing comes after it
-	buffers rnic.Buffers
+	buffers nic.Buffers
 	waiting atomic.Bool // Wait is in the transport
 }
 
@@ -184,7 +185,7 @@ func (q *QueuePair) fail(err error) {
 	}
 	rx.err = err
 	rx.place = placement{}
-	for _, c := range []*rnic.Chunk{rx.cur, rx.asm} {
+	for _, c := range []*nic.Chunk{rx.cur, rx.asm} {
 		if c != nil {
 			c.Drop()
 		}

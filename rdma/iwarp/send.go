@@ -4,7 +4,7 @@ import (
 	"sync"
 
 	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/rdma/internal/rnic"
+	"github.com/gosdp/gosdp/rdma/iwarp/internal/nic"
 )
 
 // The sending path:
@@ -24,7 +24,7 @@ const maxQueued = 256 << 10
 // While a goroutine carries, it is in the transport's waitWrite, and the others only add to
 // the queue.
 type sender struct {
-	rnic.SendQueue
+	nic.SendQueue
 	yielded bool // flushLocked stopped although the stream was not full
 	silent  bool // a responder must not send before it has received something (RFC 5044 §7.1.2)
 	// terminating: a Terminate is still to be written, although Err is set.

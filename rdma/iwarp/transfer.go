@@ -2,7 +2,7 @@ package iwarp
 
 import (
 	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/rdma/internal/rnic"
+	"github.com/gosdp/gosdp/rdma/iwarp/internal/nic"
 )
 
 // transfer is an RDMA Write of this end, or a response to a Read of the peer, of which off bytes
@@ -14,11 +14,11 @@ type transfer struct {
 	size int
 	off  int
 
-	local  []byte       // Write: the caller's memory
-	id     uint64       // Write: of the work request
-	quiet  bool         // Write: it has no completion, because it is the connection's RTR
-	next   []byte       // Write: FPDUs posted after it
-	src    *rnic.Region // Read Response: this end's registered memory
+	local  []byte      // Write: the caller's memory
+	id     uint64      // Write: of the work request
+	quiet  bool        // Write: it has no completion, because it is the connection's RTR
+	next   []byte      // Write: FPDUs posted after it
+	src    *nic.Region // Read Response: this end's registered memory
 	srcOff uint64
 }
 

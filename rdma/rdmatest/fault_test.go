@@ -60,12 +60,14 @@ const (
 	invalidatesLate fault = "Invalidate waits for another call"
 	wakesItself     fault = "Wait returns nothing now and then"
 	releasesTwo     fault = "Release posts two buffers"
-	idlesTooMuch    fault = "Idle gives back what is in use"
+	idlesTooMuch    fault = "Shrink gives back what is in use"
 	losesLost       fault = "Lost does nothing"
 	lostAsPeer      fault = "Lost looks like a reset by the peer"
 	finishesEarly   fault = "Finish does not look at what is queued"
 	finishesNever   fault = "Finish does not notice that the channel has ended"
 	finishesLate    fault = "Finish waits until the queue is empty"
+	undeclared      fault = "Limits does not say what the device can do"
+	widens          fault = "Width returns more than was asked for"
 )
 
 // faultySend spoils a message that has just been queued.

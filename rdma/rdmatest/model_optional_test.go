@@ -6,11 +6,26 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-var (
-	_ rdma.Shrinker         = (*modelEnd)(nil)
-	_ rdma.PeerLossNotifier = (*modelEnd)(nil)
-	_ rdma.Finisher         = (*modelEnd)(nil)
-)
+// plainEnd is a model whose device only has what every device has.
+type plainEnd struct{ *modelEnd }
+
+func (e plainEnd) Limits() rdma.Limits {
+	l := e.modelEnd.Limits()
+	l.Finishes, l.Shrinks, l.NeedsKeepalive = false, false, false
+	return l
+}
+
+func (e plainEnd) Shrink()                    { e.Base.Shrink() }
+func (e plainEnd) Lost(err error)             { e.Base.Lost(err) }
+func (e plainEnd) Finish() (ended, done bool) { return e.Base.Finish() }
+
+// Width is rdma.Base's, unless the model has a fault.
+func (e *modelEnd) Width(n int) int {
+	if e.m.fault == widens {
+		return n + 1
+	}
+	return e.Base.Width(n)
+}
 
 // Shrink frees the parcels that are recycled.
 func (e *modelEnd) Shrink() {

@@ -34,6 +34,8 @@ type model struct {
 
 // modelEnd is one end. model.mu guards all of it.
 type modelEnd struct {
+	rdma.Base
+
 	m    *model
 	peer *modelEnd
 
@@ -122,6 +124,10 @@ func (e *modelEnd) Limits() rdma.Limits {
 		IRD:        modelDepth,
 		ORD:        modelDepth,
 		Elastic:    e.m.elastic,
+
+		Finishes:       e.m.fault != undeclared,
+		Shrinks:        e.m.fault != undeclared,
+		NeedsKeepalive: e.m.fault != undeclared,
 	}
 }
 

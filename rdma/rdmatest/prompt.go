@@ -37,9 +37,7 @@ func checkNeverBlocks(t *testing.T, pair Pair) {
 		must(t, err)
 		a.Wake()
 		a.WakeRoom()
-		if shrinker, ok := a.QueuePair.(rdma.Shrinker); ok {
-			shrinker.Shrink()
-		}
+		a.Shrink()
 		mine, err := a.Register(make([]byte, 100), rdma.RemoteRead)
 		must(t, err)
 		a.Invalidate(mine.STag)

@@ -55,13 +55,15 @@ var subjects = []struct {
 // counts goroutines.
 func Run(t *testing.T, pair Pair) {
 	for _, s := range subjects {
-		t.Run(s.name, func(t *testing.T) {
-			for _, c := range s.checks {
-				t.Run(c.name, func(t *testing.T) {
-					guard(t)
-					c.run(t, pair)
-				})
-			}
+		t.Run(s.name, func(t *testing.T) { runChecks(t, s.checks, pair) })
+	}
+}
+
+func runChecks(t *testing.T, checks []check, pair Pair) {
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) {
+			guard(t)
+			c.run(t, pair)
 		})
 	}
 }

@@ -37,6 +37,14 @@ func runModel(t *testing.T, elastic bool) {
 // So does one whose receive buffers cannot change size under a message.
 func TestRigidModel(t *testing.T) { runModel(t, false) }
 
+// So does one with the defaults of rdma.Base.
+func TestPlainModel(t *testing.T) {
+	runChecks(t, optionalChecks, func(*testing.T) (rdma.QueuePair, rdma.QueuePair) {
+		a, b := newModel(true, sound)
+		return plainEnd{a}, plainEnd{b}
+	})
+}
+
 // A suite that cannot fail proves nothing: each of these faults fails the check that is meant for it,
 // in a process of its own.
 func TestSuiteNotices(t *testing.T) {
@@ -108,6 +116,9 @@ func TestSuiteNotices(t *testing.T) {
 		{finishesEarly, "Optional/FinishBacklog"},
 		{finishesNever, "Optional/FinishEnded"},
 		{finishesLate, "Optional/FinishBacklog"},
+		{undeclared, "Optional/Lost"},
+		{undeclared, "Optional/Finish"},
+		{widens, "Optional/Width"},
 	} {
 		t.Run(string(c.fault)+"/"+c.check, func(t *testing.T) {
 			t.Parallel()

@@ -292,9 +292,7 @@ func sendAndDie(r *role) {
 	for k := range uint64(window) {
 		r.send(contents(k, 500))
 	}
-	if settler, ok := r.QueuePair.(rdma.Settler); ok {
-		must(r.t, settler.Settle())
-	}
+	must(r.t, r.Settle())
 	r.line.Meet()
 	r.line.untilKilled()
 }

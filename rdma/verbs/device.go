@@ -23,14 +23,9 @@ import (
 )
 
 // device is the registry's entry.
-type device struct{}
+type device struct{ rdma.BaseDevice }
 
-var (
-	_ rdma.Dialler = device{}
-	_ rdma.Starter = device{}
-	_ rdma.Pinner  = device{}
-	_ rdma.Named   = device{}
-)
+var _ rdma.Dialler = device{}
 
 func init() { rdma.RegisterDevice(device{}) }
 
@@ -168,7 +163,7 @@ func (device) Reaches(p rdma.Peer) error {
 	return nil
 }
 
-// Start limits what a connection promises and locks at first; see rdma.Starter. A peer pins so much
+// Start limits what a connection promises and locks at first; see rdma.Dialler. A peer pins so much
 // before the program knows who it is.
 func (device) Start() (buffers, size int) { return startBuffers, startSize }
 

@@ -11,14 +11,6 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// What the suite's optional checks need. They are skipped where it is missing.
-var (
-	_ rdma.Shrinker         = (*QueuePair)(nil)
-	_ rdma.Narrow           = (*QueuePair)(nil)
-	_ rdma.BusyPoller       = (*QueuePair)(nil)
-	_ rdma.PeerLossNotifier = (*QueuePair)(nil)
-)
-
 var whatIsMissing = regexp.MustCompile(`no RDMA device on this machine|no permission to use RDMA|load the module rdma_ucm|RLIMIT_MEMLOCK|` +
 	`libibverbs|librdmacm`)
 

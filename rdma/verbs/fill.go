@@ -5,8 +5,6 @@ package verbs
 // #include "shim.h"
 import "C"
 
-import "github.com/gosdp/gosdp/rdma"
-
 // Receive buffers cannot be withdrawn from a device, and are filled in order. So large ones that are
 // not needed any more would stay posted, and locked, until the peer sends as many messages. Instead
 // this end asks the peer's device to fill them:
@@ -111,5 +109,3 @@ func (q *QueuePair) upkeep() {
 	}
 	_ = q.handLocked() // an error ends the queue pair
 }
-
-var _ rdma.Narrow = (*QueuePair)(nil)

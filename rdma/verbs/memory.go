@@ -75,7 +75,7 @@ func (p *pins) add(name string, size int64) {
 	p.of[name] += size
 }
 
-// Pinned returns how many bytes are locked in memory for each RDMA device; see rdma.Pinner.
+// Pinned returns how many bytes are locked in memory for each RDMA device; see rdma.Device.
 func (device) Pinned() map[string]int64 {
 	pinned.mu.Lock()
 	defer pinned.mu.Unlock()

@@ -35,6 +35,8 @@ import (
 // hangOnce guards the end of the id. None is held while parked. The event loop's destroying comes
 // after all of these.
 type QueuePair struct {
+	rdma.Base
+
 	id   *cmID
 	end  *C.struct_v_end
 	rnic bool // iWARP
@@ -84,13 +86,7 @@ type QueuePair struct {
 	hangOnce sync.Once
 }
 
-var (
-	_ rdma.QueuePair        = (*QueuePair)(nil)
-	_ rdma.Shrinker         = (*QueuePair)(nil)
-	_ rdma.PeerLossNotifier = (*QueuePair)(nil)
-
-	_ rdma.BusyPoller = (*QueuePair)(nil)
-)
+var _ rdma.QueuePair = (*QueuePair)(nil)
 
 type failure struct{ error }
 
@@ -180,7 +176,10 @@ func (q *QueuePair) open(cfg rdma.ChannelConfig) error {
 
 // Limits returns what was agreed.
 func (q *QueuePair) Limits() rdma.Limits {
-	return rdma.Limits{MaxMessage: maxMessage, SendBatch: 16, IRD: q.ird, ORD: q.ord, Buffers: mostBuffers, Threshold: threshold}
+	return rdma.Limits{
+		MaxMessage: maxMessage, SendBatch: 16, IRD: q.ird, ORD: q.ord, Buffers: mostBuffers, Threshold: threshold,
+		Shrinks: true, NeedsKeepalive: true,
+	}
 }
 
 // threshold is the size from which RDMA Read is faster than copying, including registration.

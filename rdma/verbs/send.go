@@ -224,7 +224,7 @@ func (q *QueuePair) growLocked(size int) bool {
 	return tx.ring.grow(q.end.pd, size, tx.posted.Load()) && tx.roomFor(size, true)
 }
 
-// Width cuts messages so that at least two fit into the ring; see rdma.Narrow. The next message makes
+// Width cuts messages so that at least two fit into the ring; see rdma.QueuePair. The next message makes
 // the ring larger, unless there is no memory for that.
 func (q *QueuePair) Width(n int) int {
 	most := int(q.tx.ring.size.Load()) / 2

@@ -243,5 +243,5 @@ func (q *QueuePair) WakeRoom() {
 // looks is how many times look polls in one call of C, which takes some 5 µs.
 const looks = 64
 
-// SetBusyPoll sets how long Wait polls before it parks; see rdma.BusyPoller.
+// SetBusyPoll sets how long Wait polls before it parks; see rdma.QueuePair.
 func (q *QueuePair) SetBusyPoll(d time.Duration) { q.in.spin.SetBusyPoll(d) }

@@ -1,6 +1,3 @@
-// Package rnic holds what the devices have in common: the table of registered regions,
-// receive chunks that are lent to the program, the queue of outstanding RDMA Reads, and the
-// back-pressure of a send queue. libfabric's prov/util has the same purpose.
-//
-// A device adds the rest, such as its wire format and how it parks.
+// Package rnic holds what the devices have in common: how they wait with a deadline, and what the
+// race detector must know of them.
 package rnic

@@ -142,7 +142,15 @@ func (c *TCPConn) MultipathTCP() (bool, error) { return c.owner.SDPMultipath(), 
 func (c *TCPConn) SetKeepAlive(bool) error                  { return errNotHere }
 func (c *TCPConn) SetKeepAlivePeriod(time.Duration) error   { return errNotHere }
 func (c *TCPConn) SetKeepAliveConfig(KeepAliveConfig) error { return errNotHere }
-func (c *TCPConn) SetNoDelay(bool) error                    { return errNotHere }
+
+// SetNoDelay acts like that of package net.
+func (c *TCPConn) SetNoDelay(noDelay bool) error {
+	value := 0
+	if noDelay {
+		value = 1
+	}
+	return c.option(syscall.IPPROTO_TCP, syscall.TCP_NODELAY, value)
+}
 
 // SetLinger acts like that of package net.
 func (c *TCPConn) SetLinger(sec int) error {

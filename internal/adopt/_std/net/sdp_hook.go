@@ -416,10 +416,11 @@ func (fd *netFD) sdpSetLinger(sec int) error {
 	return setLinger(fd.sdpSock(), sec)
 }
 
-// sdpSetNoDelay keeps the option on over iwarp, as the library's SetNoDelay does.
 func (fd *netFD) sdpSetNoDelay(noDelay bool) error {
-	c := fd.sdp.rdma()
-	return setNoDelay(fd.sdpSock(), noDelay || c != nil && c.Device() == "iwarp")
+	if c := fd.sdp.rdma(); c != nil {
+		return sdpError("setsockopt", c.SetNoDelay(noDelay))
+	}
+	return setNoDelay(fd.sdpSock(), noDelay)
 }
 
 // SDP reports whether it has been decided whether the connection or listener uses SDP. A copy of

@@ -1,10 +1,10 @@
-package rnic
+package nic
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/lockorder"
 )
 
 // SendQueue is the back-pressure of a device that queues work in this process when its
@@ -15,7 +15,7 @@ import (
 // then moves the queue on. It is either in WaitRoom or the pump, a goroutine that exists only
 // while work is queued and no call of WaitRoom carries it.
 type SendQueue struct {
-	sync.Mutex
+	lockorder.Mutex[lockorder.DeviceSend]
 
 	// The mutex guards these.
 	Err      error       // why nothing can be sent any more; nil: it can
