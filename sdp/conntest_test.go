@@ -12,21 +12,16 @@ const (
 
 var (
 	accept1     = conntest.Accept1
-	await       = conntest.Await
 	bothEnds    = conntest.BothEnds
 	bothWays    = conntest.BothWays
 	checkEcho   = conntest.CheckEcho
 	checkDeath  = conntest.CheckDeath
-	checkError  = conntest.CheckError
-	checkStream = conntest.CheckStream
-	given       = conntest.Given
 	raceEnabled = conntest.RaceEnabled
 	random      = conntest.Random
 	rawPair     = conntest.RawPair
 	readStream  = conntest.ReadStream
 	sameBytes   = conntest.SameBytes
 	streamAt    = conntest.StreamAt
-	streamed    = conntest.Streamed
 	waitsIn     = conntest.WaitsIn
 	writeStream = conntest.WriteStream
 )

@@ -104,18 +104,3 @@ func dialled() (client, server *Conn, err error) {
 	}
 	return c.(*Conn), s.(*Conn), nil
 }
-
-// pair returns both ends of a connection that a hanging test does not survive.
-func pair(t testing.TB) (client, server *Conn) {
-	t.Helper()
-	c, s, err := dialled()
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		c.Close()
-		s.Close()
-	})
-	end := time.Now().Add(soon)
-	require.NoError(t, c.SetDeadline(end))
-	require.NoError(t, s.SetDeadline(end))
-	return c, s
-}

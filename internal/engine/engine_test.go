@@ -24,9 +24,6 @@ import (
 // Client, and by its Server or package listener. Config, Dialer, ListenConfig and Server are what the
 // tests need of those of package sdp.
 
-// engineDevice carries the connections.
-const engineDevice = "iwarp"
-
 // The environment's variables that the tests set.
 const (
 	thresholdVariable = "SDP_ZCOPY_THRESHOLD"
