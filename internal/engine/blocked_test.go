@@ -22,23 +22,23 @@ type blockedCall struct {
 	name   string
 	op     string
 	script string
-	set    func(*conn, time.Time) error
-	call   func(*conn) error
+	set    func(*Conn, time.Time) error
+	call   func(*Conn) error
 }
 
 var (
 	blockedRead = &blockedCall{
-		"Read", "read", "wait, write 1, hold", (*conn).SetReadDeadline,
-		func(c *conn) error {
+		"Read", "read", "wait, write 1, hold", (*Conn).SetReadDeadline,
+		func(c *Conn) error {
 			_, err := c.Read(make([]byte, 100))
 			return err
 		},
 	}
 	blockedWrite = &blockedCall{ // the peer's buffers are all full
-		"Write without credit", "write", "wait, read, hold", (*conn).SetWriteDeadline, writeMuch,
+		"Write without credit", "write", "wait, read, hold", (*Conn).SetWriteDeadline, writeMuch,
 	}
 	blockedPost = &blockedCall{ // the socket is, since the peer's library does not read
-		"Write without room", "write", "freeze, wait, thaw, read, hold", (*conn).SetWriteDeadline, writeMuch,
+		"Write without room", "write", "freeze, wait, thaw, read, hold", (*Conn).SetWriteDeadline, writeMuch,
 	}
 	blockedCalls = []*blockedCall{blockedRead, blockedWrite, blockedPost}
 )
@@ -47,13 +47,13 @@ var (
 const much = 32 << 20
 
 // writeMuch writes as many bytes.
-func writeMuch(c *conn) error {
+func writeMuch(c *Conn) error {
 	_, err := writeStream(c, 0, much, 1<<20)
 	return err
 }
 
 // start has the call block, and returns where its result will be.
-func (b *blockedCall) start(t *testing.T, c *conn) <-chan error {
+func (b *blockedCall) start(t *testing.T, c *Conn) <-chan error {
 	t.Helper()
 	if b == blockedPost { // the kernel's buffers would hold more than there is credit for
 		require.NoError(t, c.SetWriteBuffer(256<<10))
@@ -128,11 +128,11 @@ func TestDeadlines(t *testing.T) {
 // TestDeadlinesMoveWhileACallWaits for data or for credit: the last one counts.
 func TestDeadlinesMoveWhileACallWaits(t *testing.T) {
 	calls := map[string]struct {
-		set  func(*conn, time.Time) error
-		call func(*conn) error
+		set  func(*Conn, time.Time) error
+		call func(*Conn) error
 	}{
-		"Read": {(*conn).SetReadDeadline, func(c *conn) error { _, err := c.Read(make([]byte, 1)); return err }},
-		"Write": {(*conn).SetWriteDeadline, func(c *conn) error {
+		"Read": {(*Conn).SetReadDeadline, func(c *Conn) error { _, err := c.Read(make([]byte, 1)); return err }},
+		"Write": {(*Conn).SetWriteDeadline, func(c *Conn) error {
 			_, err := c.Write(make([]byte, 1<<20))
 			return err
 		}},

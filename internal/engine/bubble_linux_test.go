@@ -25,7 +25,7 @@ func TestCloseInABubbleLeavesNothing(t *testing.T) {
 		accepted <- s
 	}()
 	require.NoError(t, WaitClosed(t.Context())) // what tests before have left would end meanwhile
-	var s *conn
+	var s *Conn
 	defer func() {
 		if s != nil {
 			s.SetLinger(0)
@@ -66,7 +66,7 @@ func TestIdleMonitorStaysOutOfBubbles(t *testing.T) {
 // TestIdleMonitorAfterABubble visits a connection that was used in one while no connection was visited.
 func TestIdleMonitorAfterABubble(t *testing.T) {
 	c, s := pair(t)
-	for _, end := range []*conn{c, s} {
+	for _, end := range []*Conn{c, s} {
 		end.mu.Lock()
 		idleMonitor.removeLocked(end)
 		end.mu.Unlock()
@@ -78,7 +78,7 @@ func TestIdleMonitorAfterABubble(t *testing.T) {
 	}, soon, time.Millisecond)
 	synctest.Test(t, func(*testing.T) { roundTrip(t, c, s, 1)() })
 	roundTrip(t, c, s, 1)()
-	for _, end := range []*conn{c, s} {
+	for _, end := range []*Conn{c, s} {
 		idleMonitor.mu.Lock()
 		assert.Contains(t, idleMonitor.conns, end)
 		assert.NotNil(t, idleMonitor.ticker)

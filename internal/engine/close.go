@@ -24,7 +24,7 @@ const (
 )
 
 // CloseRead closes the direction from the peer; see [Conn.CloseRead].
-func (c *conn) CloseRead() error {
+func (c *Conn) CloseRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.poll.receiveArrivedReleasing() // a kernel knows of a reset that no call has returned
@@ -42,20 +42,20 @@ func (c *conn) CloseRead() error {
 
 // overLocked reports whether a kernel would have no connection any more: both directions have ended, or
 // it was reset, which is also the answer to the first Write after the peer's Close.
-func (c *conn) overLocked() bool {
+func (c *Conn) overLocked() bool {
 	ended := c.phase.writeClosed() && (c.recvErr == io.EOF || c.session.PeerEnded())
 	return ended || isReset(c.recvErr) || isReset(c.sendErr) || c.lost
 }
 
 // refuseAdvertsLocked makes the peer send everything that it advertises as Data.
-func (c *conn) refuseAdvertsLocked() {
+func (c *Conn) refuseAdvertsLocked() {
 	if c.session.RefuseAdverts() {
 		c.out.due.Store(true)
 	}
 }
 
 // CloseWrite closes the direction to the peer; see [Conn.CloseWrite].
-func (c *conn) CloseWrite() error {
+func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	c.poll.receiveArrivedReleasing()
 	if c.phase.closed() {
@@ -84,7 +84,7 @@ func (c *conn) CloseWrite() error {
 }
 
 // endWritesLocked makes the DisConn due. No Write may be in progress or begin.
-func (c *conn) endWritesLocked() {
+func (c *Conn) endWritesLocked() {
 	if c.sendErr == nil && c.session.EndWrites() {
 		c.out.due.Store(true)
 	}
@@ -103,7 +103,7 @@ func (c *conn) endWritesLocked() {
 //
 // It does not take readMu: a Read that waits returns because of step 1, and one that copies
 // needs neither the peer nor the device.
-func (c *conn) Close() error {
+func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.phase.closed() {
 		c.mu.Unlock()
@@ -149,9 +149,9 @@ func (c *conn) Close() error {
 }
 
 // closer finishes a connection for which Close was called; conn.phase has its state. Guarded by
-// conn.mu.
+// Conn.mu.
 type closer struct {
-	conn *conn
+	conn *Conn
 
 	linger   int32 // SetLinger, in seconds
 	reset    bool  // the peer must see a reset: SetLinger(0), payload that nobody will read, or drop

@@ -55,7 +55,7 @@ func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 		defer c.mu.Unlock()
 		return c.phase.writeClosed()
 	}, soon, time.Millisecond)
-	require.Eventually(t, func() bool { return waitsIn("(*conn).CloseWrite", "[sync.Mutex.Lock") }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return waitsIn("(*Conn).CloseWrite", "[sync.Mutex.Lock") }, soon, time.Millisecond)
 	c.out.sendControl() // what is due by now
 	c.out.unlock()
 	require.NoError(t, await(t, written, soon))
@@ -81,7 +81,7 @@ func (p *pollingPair) Poll(wcs []rdma.Completion) (int, error) {
 // TestCloseDuringHalfClose: CloseRead and CloseWrite look at what has arrived before they close
 // anything. A Close that comes meanwhile closes the connection, and they do not.
 func TestCloseDuringHalfClose(t *testing.T) {
-	for name, half := range map[string]func(*conn) error{"CloseRead": (*conn).CloseRead, "CloseWrite": (*conn).CloseWrite} {
+	for name, half := range map[string]func(*Conn) error{"CloseRead": (*Conn).CloseRead, "CloseWrite": (*Conn).CloseWrite} {
 		t.Run(name, func(t *testing.T) {
 			qp := &pollingPair{memPair: newMemPair(t, RecvBuffers)}
 			c := memConn(t, qp, true, -1, RecvBuffers)
@@ -112,7 +112,7 @@ func (p *endingPair) Abort() error {
 }
 
 // awaitsCredit waits until a closed connection leads and has no credit for its DisConn.
-func awaitsCredit(c *conn) {
+func awaitsCredit(c *Conn) {
 	until(c, func() bool {
 		return c.phase == stepping && c.poll.leader == parked && c.session.WritesEnded() && !c.session.EndSent()
 	})
@@ -138,9 +138,9 @@ func TestCloseWaitsForCredit(t *testing.T) {
 
 // TestFailureEndsTheWaitForCredit of a Close, which then resets the connection.
 func TestFailureEndsTheWaitForCredit(t *testing.T) {
-	for name, fail := range map[string]func(*conn, *endingPair){
-		"the device":     func(_ *conn, qp *endingPair) { qp.end(syscall.ECONNRESET) },
-		"too many close": func(c *conn, _ *endingPair) { c.closer.drop() },
+	for name, fail := range map[string]func(*Conn, *endingPair){
+		"the device":     func(_ *Conn, qp *endingPair) { qp.end(syscall.ECONNRESET) },
+		"too many close": func(c *Conn, _ *endingPair) { c.closer.drop() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			qp := &endingPair{memPair: newMemPair(t, 0)}
@@ -162,9 +162,9 @@ func TestFailureEndsTheWaitForCredit(t *testing.T) {
 // TestReadAfterCloseRead: what has arrived can still be read, and nothing waits for more.
 func TestReadAfterCloseRead(t *testing.T) {
 	const size = 100_000
-	for name, read := range map[string]func(c *conn) (n int, err error){
-		"Read": func(c *conn) (int, error) { return readStream(c, 0, size+1, 10_000) },
-		"WriteTo": func(c *conn) (int, error) {
+	for name, read := range map[string]func(c *Conn) (n int, err error){
+		"Read": func(c *Conn) (int, error) { return readStream(c, 0, size+1, 10_000) },
+		"WriteTo": func(c *Conn) (int, error) {
 			n, err := c.WriteTo(io.Discard)
 			return int(n), cmp.Or(err, io.EOF)
 		},
@@ -191,9 +191,9 @@ func TestReadAfterCloseRead(t *testing.T) {
 // that nobody reads it, and none after it. Of a long one, a part counts as written. A Write of nothing
 // does not count as the first.
 func TestWriteAfterThePeersClose(t *testing.T) {
-	type write = func(c *conn, b []byte) (int, error)
-	single := (*conn).Write
-	gathered := func(c *conn, b []byte) (int, error) {
+	type write = func(c *Conn, b []byte) (int, error)
+	single := (*Conn).Write
+	gathered := func(c *Conn, b []byte) (int, error) {
 		n, err := c.WriteBuffers(&net.Buffers{b})
 		return int(n), err
 	}
@@ -244,13 +244,13 @@ func TestClosedConnectionsAreForgotten(t *testing.T) {
 	require.NoError(t, err)
 	_, err = readStream(s, 0, 1000, 1000)
 	require.NoError(t, err)
-	for _, end := range []*conn{c, s} {
+	for _, end := range []*Conn{c, s} {
 		require.NoError(t, end.Close())
 	}
 	short, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	require.NoError(t, WaitClosed(short))
-	for _, end := range []*conn{c, s} {
+	for _, end := range []*Conn{c, s} {
 		assert.NotContains(t, observe.Open(), observe.Conn(end))
 	}
 	assert.Equal(t, before+1000, observe.Totals().BcopySent.Bytes)

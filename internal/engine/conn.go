@@ -17,11 +17,8 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// Conn is a connection of SDP over RDMA. It implements [net.Conn].
-type Conn = conn
-
-// conn is such a connection. The Session decides what to send and what
-// a received message means; the conn drives it with locks, polling, deadlines and Close.
+// Conn is a connection of SDP over RDMA. It implements [net.Conn]. The Session decides what to send and what
+// a received message means; the Conn drives it with locks, polling, deadlines and Close.
 //
 // A Write is in write.go and send.go, or direct_write.go if it is not copied. A
 // message from the peer passes through poll.go, messages.go and promise.go (credit) to a Read
@@ -42,7 +39,7 @@ type Conn = conn
 // returns with mu held: what its caller knew may not hold any more. One that ends in AndUnlock
 // returns without mu. The methods of promise and deadline, which never release mu, do without a
 // suffix.
-type conn struct {
+type Conn struct {
 	tcp    net.Conn // the connection that the handshake ran on
 	qp     rdma.QueuePair
 	dump   atomic.Pointer[dump.Stream] // beside qp, because each Read and Write loads both
@@ -109,7 +106,7 @@ type Tuning struct {
 // that s.Local announces. The end that dialled sends the client's decision unless it was
 // sent before. If New returns an error, it has aborted qp.
 func New(tcp net.Conn, qp rdma.QueuePair, s Setup) (*Conn, error) {
-	c := &conn{tcp: tcp, qp: qp, network: s.Network, device: s.Device, declined: s.Declined}
+	c := &Conn{tcp: tcp, qp: qp, network: s.Network, device: s.Device, declined: s.Declined}
 	c.out.conn, c.poll.conn = c, c
 	c.out.batch = uint8(min(qp.Limits().SendBatch, session.MaxBatch))
 	c.closer = closer{conn: c, linger: -1}
@@ -163,7 +160,7 @@ func New(tcp net.Conn, qp rdma.QueuePair, s Setup) (*Conn, error) {
 }
 
 // startZeroCopy prepares for zero copy if both ends take part.
-func (c *conn) startZeroCopy(s *Setup) {
+func (c *Conn) startZeroCopy(s *Setup) {
 	limits := c.qp.Limits()
 	threshold := s.Threshold
 	if threshold == 0 {
@@ -182,7 +179,7 @@ func (c *conn) startZeroCopy(s *Setup) {
 }
 
 // LocalAddr returns the TCP connection's local address.
-func (c *conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
+func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
 
 // RemoteAddr returns the TCP connection's remote address.
-func (c *conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
+func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }

@@ -174,10 +174,10 @@ func TestAllocsRoundTrip(t *testing.T) {
 }
 
 // roundTrip returns a function that sends size bytes from c to s and back.
-func roundTrip(t testing.TB, c, s *conn, size int) func() {
+func roundTrip(t testing.TB, c, s *Conn, size int) func() {
 	out, in := make([]byte, size), make([]byte, size)
 	return func() {
-		for _, way := range [2][2]*conn{{c, s}, {s, c}} {
+		for _, way := range [2][2]*Conn{{c, s}, {s, c}} {
 			if _, err := way[0].Write(out); err != nil {
 				t.Error(err)
 			}

@@ -36,12 +36,12 @@ var (
 )
 
 // ReadFrom is [Conn.ReadFrom].
-func (c *conn) ReadFrom(r io.Reader) (n int64, err error) {
+func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	n, err = c.readFrom(r)
 	return n, c.opError("readfrom", err)
 }
 
-func (c *conn) readFrom(r io.Reader) (n int64, err error) {
+func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
 	pool := &idlePool
 	buf := pool.Get().(*[]byte)
 	defer func() { pool.Put(buf) }()
@@ -98,7 +98,7 @@ func giveBack(r io.Reader, n int) {
 }
 
 // WriteTo is [Conn.WriteTo].
-func (c *conn) WriteTo(w io.Writer) (n int64, err error) {
+func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 	if readsItself(w) {
 		n, err = w.(io.ReaderFrom).ReadFrom(struct{ net.Conn }{c}) // without c's WriteTo
 		if err == io.EOF {
@@ -151,7 +151,7 @@ func readsItself(w io.Writer) bool {
 
 // takePayload waits for unread payload, and takes the oldest out of the queue. The payload
 // counts as read. The caller must pass the owner of its memory to returnPayload.
-func (c *conn) takePayload() (payload []byte, owner bcopy.Owner, err error) {
+func (c *Conn) takePayload() (payload []byte, owner bcopy.Owner, err error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
 	payload, owner, err = c.awaitAndTake()
@@ -162,7 +162,7 @@ func (c *conn) takePayload() (payload []byte, owner bcopy.Owner, err error) {
 }
 
 // awaitAndTake is takePayload with readMu held.
-func (c *conn) awaitAndTake() (payload []byte, owner bcopy.Owner, err error) {
+func (c *Conn) awaitAndTake() (payload []byte, owner bcopy.Owner, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.awaitPayloadReleasing(); err != nil {
@@ -174,7 +174,7 @@ func (c *conn) awaitAndTake() (payload []byte, owner bcopy.Owner, err error) {
 }
 
 // returnPayload returns what takePayload took, of which rest was not read.
-func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
+func (c *Conn) returnPayload(rest []byte, owner bcopy.Owner) {
 	c.mu.Lock()
 	switch {
 	case len(rest) > 0:
@@ -202,7 +202,7 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 }
 
 // WriteBuffers is [Conn.WriteBuffers].
-func (c *conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
+func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	buf := copyPool.Get().(*[]byte)

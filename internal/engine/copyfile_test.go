@@ -14,7 +14,7 @@ import (
 )
 
 // fewUnread returns the ends of a connection of which the second leaves little unread.
-func fewUnread(t *testing.T) (c, s *conn) {
+func fewUnread(t *testing.T) (c, s *Conn) {
 	clients, servers := pairs(t, 1, &Config{ReadBuffer: 64 << 10})
 	return clients[0], servers[0]
 }

@@ -173,12 +173,12 @@ func (q *countedPair) counts() (reads, writes int) {
 
 // counted returns both ends of a connection of which Writes of more than threshold
 // bytes are advertised, and their queue pairs.
-func counted(t testing.TB, threshold int) (c, s *conn, cq, sq *countedPair) {
+func counted(t testing.TB, threshold int) (c, s *Conn, cq, sq *countedPair) {
 	t.Helper()
 	return countedWith(t, Tuning{Threshold: threshold})
 }
 
-func countedWith(t testing.TB, tuned Tuning) (c, s *conn, cq, sq *countedPair) {
+func countedWith(t testing.TB, tuned Tuning) (c, s *Conn, cq, sq *countedPair) {
 	t.Helper()
 	a, b := rawPair(t)
 	cfg := iwarp.Config{NoCRC: true, IRD: maxReads, ORD: maxReads, MaxULPDU: mpa.SoftwareULPDU}
@@ -193,7 +193,7 @@ func countedWith(t testing.TB, tuned Tuning) (c, s *conn, cq, sq *countedPair) {
 			server <- qp
 		}
 	}()
-	up := func(tcp net.Conn, qp rdma.QueuePair, first *wire.Header) (*conn, *countedPair) {
+	up := func(tcp net.Conn, qp rdma.QueuePair, first *wire.Header) (*Conn, *countedPair) {
 		q, hello := newCounted(qp), OurHello(0)
 		c, err := New(tcp, q, Setup{
 			Device: "iwarp", Tuning: tuned, Local: hello, Peer: hello, First: first,

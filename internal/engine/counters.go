@@ -8,14 +8,14 @@ import (
 	"github.com/gosdp/gosdp/sdp/stats"
 )
 
-// tally is the part of Traffic that a connection counts itself. Guarded by conn.mu.
+// tally is the part of Traffic that a connection counts itself. Guarded by Conn.mu.
 type tally struct {
 	BcopySent, BcopyReceived                   stats.Counts
 	ControlSent, ControlReceived, CreditStalls uint64
 }
 
 // carriedLocked returns the connection's traffic.
-func (c *conn) carriedLocked() stats.Traffic {
+func (c *Conn) carriedLocked() stats.Traffic {
 	t := stats.Traffic{
 		BcopySent:       c.traffic.BcopySent,
 		BcopyReceived:   c.traffic.BcopyReceived,
@@ -33,20 +33,20 @@ func (c *conn) carriedLocked() stats.Traffic {
 }
 
 // Stats returns the connection's statistics.
-func (c *conn) Stats() stats.Conn {
+func (c *Conn) Stats() stats.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.statsLocked()
 }
 
 // Record returns the connection's place in the table of open connections.
-func (c *conn) Record() *observe.Record { return &c.recorded }
+func (c *Conn) Record() *observe.Record { return &c.recorded }
 
 // Dumped has the dump's stream.
-func (c *conn) Dumped() *atomic.Pointer[dump.Stream] { return &c.dump }
+func (c *Conn) Dumped() *atomic.Pointer[dump.Stream] { return &c.dump }
 
 // Describe fills in what the Record does not have.
-func (c *conn) Describe(info *stats.OpenConn) {
+func (c *Conn) Describe(info *stats.OpenConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	info.Conn = c.statsLocked()
@@ -55,7 +55,7 @@ func (c *conn) Describe(info *stats.OpenConn) {
 	info.ReceiveCredit = c.session.PeerCredit()
 }
 
-func (c *conn) statsLocked() stats.Conn {
+func (c *Conn) statsLocked() stats.Conn {
 	return stats.Conn{
 		Device:         c.device,
 		Declined:       c.declined.Table(),

@@ -12,14 +12,14 @@ var epoch = time.Now()
 // clock returns the time since epoch. A time.Duration is a third of the size of a time.Time.
 func clock() time.Duration { return time.Since(epoch) }
 
-// deadline is the time at which the calls of one direction fail. Guarded by conn.mu. The
+// deadline is the time at which the calls of one direction fail. Guarded by Conn.mu. The
 // calls check only expired, which does not read the clock. A nil deadline was never set.
 type deadline struct {
 	at      time.Time // zero: none
 	expired bool
 	inside  bool        // timer was made in a bubble of testing/synctest
 	timer   *time.Timer // nil: none is needed
-	conn    *conn
+	conn    *Conn
 }
 
 // passed reports whether the deadline was set and has passed.
@@ -83,7 +83,7 @@ func (d *deadline) set(t time.Time) (passed bool) {
 
 // setDeadline moves one of the deadlines of c. It is allocated when it is first set, because
 // most connections have none.
-func (c *conn) setDeadline(d **deadline, t time.Time) error {
+func (c *Conn) setDeadline(d **deadline, t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase.closed() {

@@ -33,14 +33,14 @@ const (
 var errUnanswered = fmt.Errorf("sdp: cancelled transfer: peer did not release memory within %v (§9.5.4): %w", answerTime, syscall.ECONNABORTED)
 
 // zeroCopy carries out a Session's plans for zero copy: it registers memory, posts RDMA Reads
-// and Writes, and watches the time that the peer takes. Guarded by conn.mu.
+// and Writes, and watches the time that the peer takes. Guarded by Conn.mu.
 //
 // Memory of the program that the peer or the device may access is pinned. Only the call that
 // has the memory exposes it: write, fetchReleasing and advertiseReleasing return when none of it
 // is exposed or in use. If the peer does not help to get there in time, they abort the
 // connection, which ends all access.
 type zeroCopy struct {
-	conn     *conn
+	conn     *Conn
 	mostRead int // RDMA Reads that may be outstanding
 
 	reads   int    // RDMA Reads that were posted and have not completed
@@ -54,7 +54,7 @@ type zeroCopy struct {
 	readAnswer  deadline // of a Read
 }
 
-func newZeroCopy(c *conn, mostRead int) *zeroCopy {
+func newZeroCopy(c *Conn, mostRead int) *zeroCopy {
 	z := &zeroCopy{conn: c, mostRead: mostRead}
 	z.takeUp.conn, z.writeAnswer.conn, z.readAnswer.conn = c, c, c
 	return z

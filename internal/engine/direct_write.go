@@ -45,7 +45,7 @@ func (z *zeroCopy) write(b []byte) (n int, err error) {
 			c.out.flushControlReleasing()
 		case session.WriteCopy:
 			c.mu.Unlock()
-			k, _ := c.out.send(b[n:n+plan.N], (*conn).cannotWriteLocked) // the next turn finds its error
+			k, _ := c.out.send(b[n:n+plan.N], (*Conn).cannotWriteLocked) // the next turn finds its error
 			c.mu.Lock()
 			n += k
 		case session.WriteOffer:

@@ -97,7 +97,7 @@ func TestEndOfTheChannel(t *testing.T) {
 }
 
 // awaitOver waits until the connection knows that nothing more comes.
-func awaitOver(t *testing.T, c *conn) {
+func awaitOver(t *testing.T, c *Conn) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		c.mu.Lock()

@@ -208,14 +208,14 @@ func engineDial(address string) (net.Conn, error) {
 }
 
 // engineOf returns the connection of the engine that c is.
-func engineOf(t testing.TB, c net.Conn) *conn {
+func engineOf(t testing.TB, c net.Conn) *Conn {
 	t.Helper()
-	require.IsType(t, (*conn)(nil), c)
-	return c.(*conn)
+	require.IsType(t, (*Conn)(nil), c)
+	return c.(*Conn)
 }
 
 // dialled returns both ends of a connection.
-func dialled() (client, server *conn, err error) {
+func dialled() (client, server *Conn, err error) {
 	ln, err := engineListen()
 	if err != nil {
 		return nil, nil, err
@@ -225,11 +225,11 @@ func dialled() (client, server *conn, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.(*conn), s.(*conn), nil
+	return c.(*Conn), s.(*Conn), nil
 }
 
 // pair returns both ends of a connection that a hanging test does not survive.
-func pair(t testing.TB) (client, server *conn) {
+func pair(t testing.TB) (client, server *Conn) {
 	t.Helper()
 	c, s, err := dialled()
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ var errClosed = net.ErrClosed
 
 // opError returns err as package net would: as a *net.OpError with the operation, the network as the
 // program named it, and both addresses. If err is nil, it returns nil.
-func (c *conn) opError(op string, err error) error {
+func (c *Conn) opError(op string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -26,7 +26,7 @@ func (c *conn) opError(op string, err error) error {
 
 // once returns err, or then if err is a reset that a call has returned before: a kernel reports a
 // reset to one call, and to later ones an end, or a broken pipe.
-func (c *conn) once(err, then error) error {
+func (c *Conn) once(err, then error) error {
 	if isReset(err) && c.told.Swap(true) {
 		return then
 	}

@@ -16,7 +16,7 @@ import (
 const exactCount, exactSize = 16, 2 << 10
 
 // exactConns returns two ends over a device that posts only the buffers that it is told to post.
-func exactConns(t *testing.T) (conns [2]*conn, pairs [2]*memPair) {
+func exactConns(t *testing.T) (conns [2]*Conn, pairs [2]*memPair) {
 	t.Helper()
 	pairs = [2]*memPair{newMemPair(t, exactCount), newMemPair(t, exactCount)}
 	pairs[0].peer, pairs[1].peer = pairs[1], pairs[0]
@@ -36,7 +36,7 @@ func exactConns(t *testing.T) (conns [2]*conn, pairs [2]*memPair) {
 }
 
 // awaitStall waits until a Write has waited for credit.
-func awaitStall(t *testing.T, c *conn) {
+func awaitStall(t *testing.T, c *Conn) {
 	t.Helper()
 	before := c.Stats().CreditStalls
 	assert.Eventually(t, func() bool { return c.Stats().CreditStalls > before }, soon, time.Millisecond)
@@ -102,7 +102,7 @@ func TestExactDevice(t *testing.T) {
 func TestExactDeviceKeepsPromises(t *testing.T) {
 	conns, _ := exactConns(t)
 	from, to := conns[0], conns[1]
-	write := func(c *conn, n int) func() {
+	write := func(c *Conn, n int) func() {
 		var writing sync.WaitGroup
 		writing.Go(func() {
 			_, err := c.Write(make([]byte, n))
@@ -110,7 +110,7 @@ func TestExactDeviceKeepsPromises(t *testing.T) {
 		})
 		return writing.Wait
 	}
-	read := func(c *conn, n int) {
+	read := func(c *Conn, n int) {
 		_, err := io.CopyN(io.Discard, struct{ io.Reader }{c}, int64(n))
 		require.NoError(t, err)
 	}

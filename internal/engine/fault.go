@@ -11,7 +11,7 @@ import (
 const touchMost = 64 << 20
 
 // writeMapped is writeWhole for memory that may have been unmapped or truncated.
-func (c *conn) writeMapped(b []byte) (n int, err error) {
+func (c *Conn) writeMapped(b []byte) (n int, err error) {
 	for {
 		part := b[n:][:min(touchMost, len(b)-n)]
 		can := fault.Readable(part)

@@ -370,7 +370,7 @@ func (p *memPair) idle() bool {
 
 // memConn is a connection over a queue pair in memory, whose peer has so many
 // private buffers.
-func memConn(t testing.TB, qp rdma.QueuePair, dialled bool, threshold int, bufs uint16) *conn {
+func memConn(t testing.TB, qp rdma.QueuePair, dialled bool, threshold int, bufs uint16) *Conn {
 	t.Helper()
 	hello := OurHello(0)
 	peer := hello

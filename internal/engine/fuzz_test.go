@@ -48,7 +48,7 @@ var fuzzThresholds = []int{1, 4096, -1, 0}
 // at most one Write and one Read at a time.
 type messagesVictim struct {
 	t *testing.T
-	*conn
+	*Conn
 	qp *memPair
 
 	mseq  uint32 // of the last message
@@ -233,7 +233,7 @@ func FuzzMessages(f *testing.F) {
 		qp := newMemPair(t, bufs)
 		v := &messagesVictim{
 			t: t, qp: qp,
-			conn: memConn(t, qp, how&fuzzDialled != 0, fuzzThresholds[how&3], bufs), few: how&fuzzFew != 0,
+			Conn: memConn(t, qp, how&fuzzDialled != 0, fuzzThresholds[how&3], bufs), few: how&fuzzFew != 0,
 			reads: make(chan struct{}, 1), wrote: make(chan struct{}, 1),
 		}
 		for n := 0; len(steps) > 0 && n < 100; n++ {
@@ -272,7 +272,7 @@ func messageStep(kind byte, b []byte) []byte {
 // sessionEnd is an end of a session: its connection, and what FuzzMessages would
 // do to be its program and its peer.
 type sessionEnd struct {
-	*conn
+	*Conn
 	qp    *memPair
 	mu    sync.Mutex
 	steps []byte
@@ -316,8 +316,8 @@ func recordedSessions(t testing.TB) (all [][2][]byte) {
 		a.note, b.note = ends[0].came, ends[1].came
 		a.peer, b.peer = b, a
 		for i, e := range ends {
-			e.conn = memConn(t, e.qp, i == 0, threshold, RecvBuffers)
-			asksEarly(e.conn)
+			e.Conn = memConn(t, e.qp, i == 0, threshold, RecvBuffers)
+			asksEarly(e.Conn)
 			require.NoError(t, e.SetDeadline(time.Now().Add(soon)))
 		}
 		const long = 70_000 // longer than any private buffer; and until both are Pipelined

@@ -24,15 +24,15 @@ const (
 var idleMonitor monitor
 
 type monitor struct {
-	mu     lockorder.Mutex[lockorder.IdleMonitor] // taken after any conn.mu
-	conns  map[*conn]int64                        // and the tick of the next visit
+	mu     lockorder.Mutex[lockorder.IdleMonitor] // taken after any Conn.mu
+	conns  map[*Conn]int64                        // and the tick of the next visit
 	now    int64                                  // the tick at which run woke
 	next   int64                                  // the tick at which it will wake next, while it is awake
 	soon   bool                                   // run is awake, or wakes within a tick
 	ticker *ticker.Ticker                         // nil if run does not run
 }
 
-// idleState is what the monitor knows of a connection. Guarded by conn.mu.
+// idleState is what the monitor knows of a connection. Guarded by Conn.mu.
 type idleState struct {
 	polled   uint32 // poller.polled at the last tick
 	activity uint32 // poller.activity, likewise
@@ -43,7 +43,7 @@ type idleState struct {
 
 // watchLocked makes the monitor visit c, unless there is nothing to do for it. If c was idle and
 // rests, but has become active, the visit is at the next tick.
-func (m *monitor) watchLocked(c *conn) {
+func (m *monitor) watchLocked(c *Conn) {
 	if !c.idle.enabled || c.phase.closed() || c.recvErr != nil && !c.session.Grown() {
 		return
 	}
@@ -60,7 +60,7 @@ func (m *monitor) watchLocked(c *conn) {
 }
 
 // addLocked makes the monitor visit c at the next tick.
-func (m *monitor) addLocked(c *conn) {
+func (m *monitor) addLocked(c *Conn) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ticker == nil {
@@ -72,7 +72,7 @@ func (m *monitor) addLocked(c *conn) {
 	}
 	c.idle = idleState{polled: c.poll.polled, activity: c.poll.activity, enabled: c.idle.enabled, listed: true}
 	if m.conns == nil {
-		m.conns = make(map[*conn]int64)
+		m.conns = make(map[*Conn]int64)
 	}
 	m.conns[c] = 0
 	m.wakeLocked()
@@ -93,7 +93,7 @@ func (m *monitor) sleepLocked(ticks int64) {
 }
 
 // removeLocked ends the visits to c.
-func (m *monitor) removeLocked(c *conn) {
+func (m *monitor) removeLocked(c *Conn) {
 	c.idle.listed = false
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,7 +106,7 @@ func (m *monitor) removeLocked(c *conn) {
 // restLocked lets up to so many ticks pass until the next visit to c, and returns how many.
 // ticks is a power of two. Connections that rest are visited together, because it is the wake-ups
 // that cost, but not all that rest for longer than restPause, because there may be thousands.
-func (m *monitor) restLocked(c *conn, ticks int32) int32 {
+func (m *monitor) restLocked(c *Conn, ticks int32) int32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at := (m.now + int64(ticks)) &^ int64(min(ticks, restPause)-1)
@@ -119,7 +119,7 @@ func (m *monitor) restLocked(c *conn, ticks int32) int32 {
 // run visits connections until there are none.
 func (m *monitor) run(t *ticker.Ticker) {
 	defer t.Stop()
-	var due []*conn
+	var due []*Conn
 	for {
 		t.Wait()
 		m.mu.Lock()
@@ -155,7 +155,7 @@ func (m *monitor) run(t *ticker.Ticker) {
 }
 
 // visit looks at c once.
-func (m *monitor) visit(c *conn) {
+func (m *monitor) visit(c *Conn) {
 	c.mu.Lock()
 	if c.phase.closed() {
 		c.mu.Unlock()

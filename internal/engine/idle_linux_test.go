@@ -23,8 +23,8 @@ func TestRestingConnectionBecomesActive(t *testing.T) {
 		"idle":             {restTicks, false, later},
 		"it does not rest": {restTicks - 1, true, later},
 	} {
-		c := &conn{idle: idleState{enabled: true, listed: true, ticks: v.ticks}}
-		m := &monitor{conns: map[*conn]int64{c: later}, now: 7, next: later, ticker: ticker.New()}
+		c := &Conn{idle: idleState{enabled: true, listed: true, ticks: v.ticks}}
+		m := &monitor{conns: map[*Conn]int64{c: later}, now: 7, next: later, ticker: ticker.New()}
 		defer m.ticker.Stop()
 		if v.active {
 			c.poll.activity++

@@ -39,12 +39,12 @@ var lingering lingerList
 
 type lingerList struct {
 	mu    sync.Mutex
-	conns []*conn       // the one that was closed first comes first
+	conns []*Conn       // the one that was closed first comes first
 	gone  chan struct{} // closed when there are none; nil if no call waits for that
 }
 
 // add adds c. It returns the oldest connection if there are too many, which must be reset.
-func (l *lingerList) add(c *conn) (oldest *conn) {
+func (l *lingerList) add(c *Conn) (oldest *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conns = append(l.conns, c)
@@ -57,7 +57,7 @@ func (l *lingerList) add(c *conn) (oldest *conn) {
 }
 
 // remove removes c, which has been concluded.
-func (l *lingerList) remove(c *conn) {
+func (l *lingerList) remove(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.Index(l.conns, c); i >= 0 {

@@ -37,7 +37,7 @@ func vanish(t *testing.T, c syscall.Conn) (appear func()) {
 }
 
 // iwarpPair is a pair whose peer's host can vanish.
-func iwarpPair(t *testing.T) (c, s *conn) {
+func iwarpPair(t *testing.T) (c, s *Conn) {
 	t.Helper()
 	t.Setenv(thresholdVariable, "-1") // a Write that is advertised waits for the peer
 	return pair(t)
@@ -166,12 +166,12 @@ func TestIdleMonitorSleeps(t *testing.T) {
 
 // TestRestingConnectionsAreVisitedTogether, whenever they begin to rest.
 func TestRestingConnectionsAreVisitedTogether(t *testing.T) {
-	var a, b conn
-	m := monitor{conns: map[*conn]int64{&a: 0, &b: 0}, now: 17}
+	var a, b Conn
+	m := monitor{conns: map[*Conn]int64{&a: 0, &b: 0}, now: 17}
 	assert.EqualValues(t, 7, m.restLocked(&a, 8))
 	m.now = 23
 	assert.EqualValues(t, 1, m.restLocked(&b, 8))
-	assert.Equal(t, map[*conn]int64{&a: 24, &b: 24}, m.conns)
+	assert.Equal(t, map[*Conn]int64{&a: 24, &b: 24}, m.conns)
 	assert.EqualValues(t, 57, m.restLocked(&a, 64))
 	assert.EqualValues(t, 1, m.restLocked(&b, 1))
 	m.now = 40
@@ -235,7 +235,7 @@ func nothingCloses(t *testing.T) {
 func dropAllLingering(t *testing.T) {
 	t.Helper()
 	lingering.mu.Lock()
-	left := append([]*conn(nil), lingering.conns...)
+	left := append([]*Conn(nil), lingering.conns...)
 	lingering.mu.Unlock()
 	for _, c := range left {
 		c.closer.drop()

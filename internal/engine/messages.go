@@ -11,7 +11,7 @@ import (
 )
 
 // completedLocked handles one completion.
-func (c *conn) completedLocked(wc *rdma.Completion) {
+func (c *Conn) completedLocked(wc *rdma.Completion) {
 	if wc.Op != rdma.OpReceive {
 		if c.zcopy != nil {
 			c.zcopy.completedLocked(wc)
@@ -48,7 +48,7 @@ func (c *conn) completedLocked(wc *rdma.Completion) {
 }
 
 // carryOutLocked does what a message requires beyond the Session.
-func (c *conn) carryOutLocked(m *session.Event) {
+func (c *Conn) carryOutLocked(m *session.Event) {
 	switch {
 	case m.MID == wire.MIDDisConn:
 		c.ackNow()
@@ -63,7 +63,7 @@ func (c *conn) carryOutLocked(m *session.Event) {
 }
 
 // receiveEndedLocked notes that the device delivers nothing more because of err.
-func (c *conn) receiveEndedLocked(err error) {
+func (c *Conn) receiveEndedLocked(err error) {
 	var violation bool
 	c.recvErr, c.sendErr, violation = c.session.ChannelEnded(err, c.sendErr, c.qp.Limits().Outlives)
 	if violation {
@@ -74,11 +74,11 @@ func (c *conn) receiveEndedLocked(err error) {
 }
 
 // refusesLocked reports whether payload that arrives now is dropped.
-func (c *conn) refusesLocked() bool { return c.phase.bothClosed() }
+func (c *Conn) refusesLocked() bool { return c.phase.bothClosed() }
 
 // violatedLocked ends the connection because the peer has broken a rule of SDP. What
 // arrived before can still be read.
-func (c *conn) violatedLocked(err error) {
+func (c *Conn) violatedLocked(err error) {
 	if c.health != healthy {
 		return
 	}
@@ -87,7 +87,7 @@ func (c *conn) violatedLocked(err error) {
 }
 
 // breakLocked ends the connection at both ends. Reads and Writes of this one return these errors.
-func (c *conn) breakLocked(recvErr, sendErr error) {
+func (c *Conn) breakLocked(recvErr, sendErr error) {
 	c.health.fail()
 	c.recvErr, c.sendErr = recvErr, sendErr
 	if c.session.Abort() {
@@ -100,7 +100,7 @@ func (c *conn) breakLocked(recvErr, sendErr error) {
 
 // abortLocked aborts the channel in a goroutine, because Abort may wait for the device's
 // goroutine, which may wait for mu.
-func (c *conn) abortLocked() {
+func (c *Conn) abortLocked() {
 	if c.phase.closed() {
 		return // Close ends the channel, and waits for no more workers
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // loggedPair is pair with a Logger, on a host of this machine.
-func loggedPair(t *testing.T, log *slog.Logger, host string) (client, server *conn) {
+func loggedPair(t *testing.T, log *slog.Logger, host string) (client, server *Conn) {
 	t.Helper()
 	config := &Config{Logger: log}
 	ln, err := (&ListenConfig{Config: config}).Listen(t.Context(), "sdp", host+":0")
@@ -82,12 +82,12 @@ func TestViolationIsAWarning(t *testing.T) {
 // TestLossIsNoWarning: a peer that dies during a transfer, or that reports a violation by this
 // end, has not broken a rule.
 func TestLossIsNoWarning(t *testing.T) {
-	for name, end := range map[string]func(*conn){
-		"a Read is aborted after the end of the channel": func(c *conn) {
+	for name, end := range map[string]func(*Conn){
+		"a Read is aborted after the end of the channel": func(c *Conn) {
 			c.receiveEndedLocked(io.EOF)
 			newZeroCopy(c, 1).abortToReclaimReleasing()
 		},
-		"a Terminate": func(c *conn) { c.receiveEndedLocked(&rdma.TerminateError{}) },
+		"a Terminate": func(c *Conn) { c.receiveEndedLocked(&rdma.TerminateError{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var text conntest.Log

@@ -16,10 +16,10 @@ import (
 // the peer's host has disappeared.
 
 // Device returns the name of the device.
-func (c *conn) Device() string { return c.device }
+func (c *Conn) Device() string { return c.device }
 
 // SetDeadline sets both deadlines.
-func (c *conn) SetDeadline(t time.Time) error {
+func (c *Conn) SetDeadline(t time.Time) error {
 	if err := c.SetReadDeadline(t); err != nil {
 		return err
 	}
@@ -27,13 +27,13 @@ func (c *conn) SetDeadline(t time.Time) error {
 }
 
 // SetReadDeadline sets the deadline of Reads.
-func (c *conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.read, t) }
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.read, t) }
 
 // SetWriteDeadline sets the deadline of Writes.
-func (c *conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.write, t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.write, t) }
 
 // SetLinger sets what Close does with data that the peer has not acknowledged.
-func (c *conn) SetLinger(sec int) error {
+func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase.closed() {
@@ -44,17 +44,17 @@ func (c *conn) SetLinger(sec int) error {
 }
 
 // SetKeepAlive sets the TCP socket's option.
-func (c *conn) SetKeepAlive(keepalive bool) error {
+func (c *Conn) SetKeepAlive(keepalive bool) error {
 	return option(c, func(t interface{ SetKeepAlive(bool) error }) error { return t.SetKeepAlive(keepalive) })
 }
 
 // SetKeepAlivePeriod sets the TCP socket's option.
-func (c *conn) SetKeepAlivePeriod(d time.Duration) error {
+func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
 	return option(c, func(t interface{ SetKeepAlivePeriod(time.Duration) error }) error { return t.SetKeepAlivePeriod(d) })
 }
 
 // SetKeepAliveConfig sets the TCP socket's options.
-func (c *conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
+func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 	return option(c, func(t interface {
 		SetKeepAliveConfig(net.KeepAliveConfig) error
 	}) error {
@@ -63,7 +63,7 @@ func (c *conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 }
 
 // SetNoDelay sets the TCP socket's option.
-func (c *conn) SetNoDelay(noDelay bool) error {
+func (c *Conn) SetNoDelay(noDelay bool) error {
 	if c.qp.Limits().OverTCP {
 		// Nagle's algorithm would hold a Write back until the peer's host has acknowledged
 		// what the library has sent, which takes 40 ms if the peer has nothing to say.
@@ -73,7 +73,7 @@ func (c *conn) SetNoDelay(noDelay bool) error {
 }
 
 // SetReadBuffer sets how many bytes may be unread, in the library and in the socket.
-func (c *conn) SetReadBuffer(bytes int) error {
+func (c *Conn) SetReadBuffer(bytes int) error {
 	c.mu.Lock()
 	if !c.phase.closed() {
 		c.promise.setWindow(bytes)
@@ -88,12 +88,12 @@ func (c *conn) SetReadBuffer(bytes int) error {
 }
 
 // SetWriteBuffer sets the TCP socket's option.
-func (c *conn) SetWriteBuffer(bytes int) error {
+func (c *Conn) SetWriteBuffer(bytes int) error {
 	return localOnly(option(c, func(t interface{ SetWriteBuffer(int) error }) error { return t.SetWriteBuffer(bytes) }))
 }
 
 // MultipathTCP reports whether the TCP connection uses multipath TCP.
-func (c *conn) MultipathTCP() (bool, error) {
+func (c *Conn) MultipathTCP() (bool, error) {
 	if t, ok := c.tcp.(interface{ MultipathTCP() (bool, error) }); ok {
 		return t.MultipathTCP()
 	}
@@ -101,13 +101,13 @@ func (c *conn) MultipathTCP() (bool, error) {
 }
 
 // File fails: the stream is not on the socket.
-func (c *conn) File() (*os.File, error) {
+func (c *Conn) File() (*os.File, error) {
 	return nil, c.opError("file", fmt.Errorf("stream is on %s: %w", c.device, errors.ErrUnsupported))
 }
 
 // option calls set with the TCP connection, if that has the methods of T: a connection of
 // another type, which the program has made, may lack them.
-func option[T any](c *conn, set func(T) error) error {
+func option[T any](c *Conn, set func(T) error) error {
 	c.mu.Lock()
 	closed := c.phase.closed()
 	c.mu.Unlock()

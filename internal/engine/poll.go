@@ -19,9 +19,9 @@ import (
 // tick of the idle monitor, or when a Write waits for the device. A Read would be delayed by
 // a second wake-up if it followed the background poller, so it makes it stop (claims).
 //
-// Guarded by conn.mu.
+// Guarded by Conn.mu.
 type poller struct {
-	conn *conn
+	conn *Conn
 	cond bubble.Cond // of the followers
 
 	claims   int32  // calls that want to lead instead of the background poller
@@ -211,13 +211,13 @@ func (p *poller) startBackgroundLocked() {
 
 // workerDoneLocked notes that a goroutine of the connection ends. A sync.WaitGroup would not do: the
 // runtime ends a program that uses one both in a synctest bubble and outside it.
-func (c *conn) workerDoneLocked() {
+func (c *Conn) workerDoneLocked() {
 	c.workers--
 	c.poll.broadcastLocked()
 }
 
 // awaitWorkersReleasing waits until the connection has no goroutines. It releases mu in between.
-func (c *conn) awaitWorkersReleasing() {
+func (c *Conn) awaitWorkersReleasing() {
 	for c.workers > 0 {
 		c.poll.followReleasing()
 	}

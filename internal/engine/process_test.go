@@ -102,7 +102,7 @@ func perform(c *Conn) {
 
 // flood writes and reads the stream, both at once, for some time; then it ends
 // its direction and reads to the end of the other.
-func flood(c *conn, d time.Duration) (sent, got int, err error) {
+func flood(c *Conn, d time.Duration) (sent, got int, err error) {
 	var writing sync.WaitGroup
 	var writeErr error
 	writing.Go(func() {
@@ -130,7 +130,7 @@ type process struct{ *conntest.Process }
 func startPeer(t *testing.T) *process { return &process{conntest.StartPeer(t, "serve")} }
 
 // perform returns a connection on which the process performs the script.
-func (p *process) perform(t *testing.T, script string) *conn {
+func (p *process) perform(t *testing.T, script string) *Conn {
 	t.Helper()
 	nc, err := engineDial(p.Address)
 	require.NoError(t, err)
@@ -142,7 +142,7 @@ func (p *process) perform(t *testing.T, script string) *conn {
 
 // held is perform for a peer that is never to go on. Close would wait for its kernel
 // to have everything.
-func (p *process) held(t *testing.T, script string) *conn {
+func (p *process) held(t *testing.T, script string) *Conn {
 	t.Helper()
 	c := p.perform(t, script)
 	require.NoError(t, c.SetLinger(0))
@@ -154,7 +154,7 @@ func (p *process) release(t *testing.T) { p.perform(t, "release").Close() }
 
 // asksEarly has a connection ask for larger buffers as soon as a Write would gain by
 // them, and not only when much has been written.
-func asksEarly(c *conn) {
+func asksEarly(c *Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.session.Parts().Source.Carried(1 << 30)

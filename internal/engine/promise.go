@@ -58,9 +58,9 @@ const (
 // that is not elastic, as verbs, only posts the buffers that there shall be, because each of them
 // is locked in memory. It begins with few (rdma.Dialler.Start) and gets more as the peer uses them.
 //
-// Guarded by conn.mu.
+// Guarded by Conn.mu.
 type promise struct {
-	conn *conn
+	conn *Conn
 
 	held    int32 // private buffers that the device has posted and the peer is not told of
 	ahead   int32 // private buffers beyond RecvBuffers; see readAhead

@@ -23,7 +23,7 @@ const (
 )
 
 // pairs returns n connections, as the end that dialled and the other.
-func pairs(t *testing.T, n int, server *Config) (clients, servers []*conn) {
+func pairs(t *testing.T, n int, server *Config) (clients, servers []*Conn) {
 	t.Helper()
 	if server == nil {
 		server = new(Config)
@@ -47,7 +47,7 @@ func pairs(t *testing.T, n int, server *Config) (clients, servers []*conn) {
 
 // awaitStill waits until the Writes of the writers wait for credit, and nothing more arrives at the
 // readers. It returns how many bytes the readers' programs have yet to read.
-func awaitStill(t *testing.T, writers, readers []*conn) (bytes int) {
+func awaitStill(t *testing.T, writers, readers []*Conn) (bytes int) {
 	t.Helper()
 	still := 0
 	require.Eventually(t, func() bool {
@@ -77,7 +77,7 @@ func nothingPromised(t *testing.T) {
 }
 
 // promisedBy is what a connection has promised.
-func promisedBy(c *conn) int {
+func promisedBy(c *Conn) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.promise.bytes()

@@ -3,4 +3,4 @@
 package engine
 
 // ackNow does nothing: this system has no option for it, and no Close waits for it.
-func (c *conn) ackNow() {}
+func (c *Conn) ackNow() {}

@@ -11,7 +11,7 @@ import (
 // delay Writes.
 const lockedCopy = 4 << 10
 
-func (c *conn) Read(b []byte) (int, error) {
+func (c *Conn) Read(b []byte) (int, error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
 	c.mu.Lock()
@@ -32,7 +32,7 @@ func (c *conn) Read(b []byte) (int, error) {
 }
 
 // readReleasing is Read with readMu held too. It releases mu while it waits or copies.
-func (c *conn) readReleasing(b []byte) (n int, err error) {
+func (c *Conn) readReleasing(b []byte) (n int, err error) {
 	if len(b) == 0 && !c.phase.closed() {
 		return 0, nil // as in package net, whatever the state
 	}
@@ -71,7 +71,7 @@ func (c *conn) readReleasing(b []byte) (n int, err error) {
 }
 
 // cannotReadLocked returns why a Read must not go on, whatever has arrived, or nil.
-func (c *conn) cannotReadLocked() error {
+func (c *Conn) cannotReadLocked() error {
 	switch {
 	case c.phase.closed():
 		return errClosed
@@ -82,7 +82,7 @@ func (c *conn) cannotReadLocked() error {
 }
 
 // mayNotWaitLocked returns why a Read must not wait for more than has arrived, or nil.
-func (c *conn) mayNotWaitLocked() error {
+func (c *Conn) mayNotWaitLocked() error {
 	if err := c.cannotReadLocked(); err != nil || !c.phase.readClosed() {
 		return err
 	}
@@ -91,7 +91,7 @@ func (c *conn) mayNotWaitLocked() error {
 
 // lookReleasing returns the oldest unread bytes. If there are none, it returns why none will
 // arrive, or nil if some may. After CloseRead it may release mu in between.
-func (c *conn) lookReleasing() ([]byte, error) {
+func (c *Conn) lookReleasing() ([]byte, error) {
 	if c.phase.readClosed() && c.session.Head() == nil {
 		c.poll.receiveArrivedReleasing()
 	}
@@ -112,7 +112,7 @@ func (c *conn) lookReleasing() ([]byte, error) {
 
 // awaitPayloadReleasing waits until there are unread bytes, or returns why there will be none.
 // The caller must hold readMu too. It releases mu in between.
-func (c *conn) awaitPayloadReleasing() error {
+func (c *Conn) awaitPayloadReleasing() error {
 	for {
 		if head, err := c.lookReleasing(); head != nil || err != nil {
 			return err
@@ -127,7 +127,7 @@ func (c *conn) awaitPayloadReleasing() error {
 
 // copyOutReleasing copies unread payload to b, and returns how many bytes. It releases mu
 // during long copies.
-func (c *conn) copyOutReleasing(b []byte) (n int) {
+func (c *Conn) copyOutReleasing(b []byte) (n int) {
 	for n < len(b) {
 		head := c.session.Head()
 		if head == nil {
@@ -161,12 +161,12 @@ const (
 
 // lendAndUnlock releases mu, so that the caller can read the Head. The caller takes mu again and calls
 // unlendLocked, and consumes what it has read before it releases mu.
-func (c *conn) lendAndUnlock() {
+func (c *Conn) lendAndUnlock() {
 	c.lent = isLent
 	c.mu.Unlock()
 }
 
-func (c *conn) unlendLocked() {
+func (c *Conn) unlendLocked() {
 	if c.lent == lentWanted {
 		c.poll.broadcastLocked()
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNamesSayWhatReleasesMu: of the functions that are called with conn.mu held, exactly those
+// TestNamesSayWhatReleasesMu: of the functions that are called with Conn.mu held, exactly those
 // whose names end in Releasing release it, directly or through what they call, and return with it
 // held. Those that end in Locked do not.
 func TestNamesSayWhatReleasesMu(t *testing.T) {
@@ -65,7 +65,7 @@ func engineFuncs(t *testing.T) (funcs []*ast.FuncDecl) {
 	return funcs
 }
 
-// releasesMu reports whether f releases a conn.mu that it has not taken: by Unlock, by waiting on
+// releasesMu reports whether f releases a Conn.mu that it has not taken: by Unlock, by waiting on
 // the connection's condition, or by calling a function with one of the suffixes that does. What
 // closures do does not count, because other goroutines run them.
 func releasesMu(f *ast.FuncDecl, funcs []*ast.FuncDecl, releases map[*ast.FuncDecl]bool) (does bool) {

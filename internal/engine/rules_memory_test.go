@@ -32,7 +32,7 @@ func holding(t *testing.T, most int) func() {
 
 // hostileUp returns the client's end of a connection that is up, in bytes, and
 // the victim, whose program reads nothing.
-func hostileUp(t *testing.T) (net.Conn, *conn) {
+func hostileUp(t *testing.T) (net.Conn, *Conn) {
 	t.Helper()
 	client, served := hostileClient(t, &Config{HandshakeTimeout: time.Minute})
 	client.SetDeadline(time.Now().Add(2 * soon))

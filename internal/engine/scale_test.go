@@ -98,7 +98,7 @@ func TestBothWriteBeforeTheyRead(t *testing.T) {
 			c, s := pair(t)
 			var written, calls sync.WaitGroup
 			written.Add(2)
-			for _, c := range []*conn{c, s} {
+			for _, c := range []*Conn{c, s} {
 				calls.Go(func() {
 					_, err := writeStream(c, 0, total, size)
 					assert.NoError(t, err)
@@ -123,7 +123,7 @@ func TestBothRunAhead(t *testing.T) {
 	}
 	c, s := pair(t)
 	var calls sync.WaitGroup
-	for _, c := range []*conn{c, s} {
+	for _, c := range []*Conn{c, s} {
 		require.NoError(t, c.SetDeadline(time.Now().Add(3*time.Minute)))
 		calls.Go(func() {
 			for i := range turns {
@@ -197,7 +197,7 @@ func TestIdleBetweenWrites(t *testing.T) {
 
 // buffers is how large the private buffers of one direction are, as its two ends
 // see it.
-func buffers(from, to *conn) (grown bool, size, target int) {
+func buffers(from, to *Conn) (grown bool, size, target int) {
 	from.mu.Lock()
 	grown = from.session.Grown()
 	from.mu.Unlock()
@@ -207,7 +207,7 @@ func buffers(from, to *conn) (grown bool, size, target int) {
 }
 
 // passIdleTicks has the idle monitor take the connections for idle at its next visit.
-func passIdleTicks(conns ...*conn) {
+func passIdleTicks(conns ...*Conn) {
 	for _, c := range conns {
 		c.mu.Lock()
 		if c.idle.activity == c.poll.activity && c.idle.ticks < idleTicks {

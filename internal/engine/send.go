@@ -14,17 +14,17 @@ import (
 // sender posts the messages of a connection in their order.
 //
 // mu guards that order. It is held from the moment a message gets its sequence number until
-// the device has it, and never while waiting. It is taken before conn.mu.
+// the device has it, and never while waiting. It is taken before Conn.mu.
 //
 // A goroutine that makes control messages due sets due and calls sendDue. If another
 // goroutine is sending, that one sends them: every holder of mu calls unlock, which checks
 // due.
 type sender struct {
-	conn *conn
+	conn *Conn
 	mu   lockorder.Mutex[lockorder.ConnSend]
 	due  atomic.Bool // control messages may be due
 
-	starved bool  // a Write waits for the peer to grant credit. Guarded by conn.mu
+	starved bool  // a Write waits for the peer to grant credit. Guarded by Conn.mu
 	batch   uint8 // how many messages are worth posting at once
 }
 
@@ -53,7 +53,7 @@ func (s *sender) checkDueLocked() {
 }
 
 // flushControlReleasing sends the control messages that are due, as far as credit allows, and
-// waits for a goroutine that is sending. It releases conn.mu in between.
+// waits for a goroutine that is sending. It releases Conn.mu in between.
 func (s *sender) flushControlReleasing() {
 	s.conn.mu.Unlock()
 	s.mu.Lock()
@@ -117,7 +117,7 @@ func (s *sender) finishAbortLocked() {
 //
 // After each post it waits, without out.mu, for what prevents the next one: room in the
 // device (Busy), or credit (Stalled).
-func (s *sender) send(b []byte, stop func(*conn) error) (n int, err error) {
+func (s *sender) send(b []byte, stop func(*Conn) error) (n int, err error) {
 	c := s.conn
 	o := newBatch()
 	defer freeBatch(o)
@@ -205,7 +205,7 @@ func (s *sender) payloadLocked(n int) int {
 
 // settle waits until everything that was posted has left this process, or stop returns an
 // error. In that case the device has the rest and sends it, but this call does not wait.
-func (s *sender) settle(stop func(*conn) error) {
+func (s *sender) settle(stop func(*Conn) error) {
 	c := s.conn
 	for !c.qp.Settled() {
 		c.mu.Lock()

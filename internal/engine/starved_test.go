@@ -44,7 +44,7 @@ func TestWritesGoOnOnceThereIsMemory(t *testing.T) {
 	more, free := hoard(t, budget.Process.Take)
 	const n = 1500 << 10 // more than other connections may give back meanwhile
 	done := make(chan error, 2)
-	for _, end := range []*conn{c, s} {
+	for _, end := range []*Conn{c, s} {
 		require.NoError(t, end.SetDeadline(time.Now().Add(soon)))
 		go func() {
 			_, err := end.Write(make([]byte, n))
@@ -57,7 +57,7 @@ func TestWritesGoOnOnceThereIsMemory(t *testing.T) {
 	stuck := time.Now()
 	require.Eventually(t, func() bool {
 		more() // what connections of other tests have given back
-		for _, end := range []*conn{c, s} {
+		for _, end := range []*Conn{c, s} {
 			end.mu.Lock()
 			moves := !end.out.starved
 			end.mu.Unlock()
@@ -79,7 +79,7 @@ func TestRepeatedWritesAreHelped(t *testing.T) {
 	c, s := pair(t)
 	const n = 1500 << 10
 	done := make(chan error, 2)
-	for _, end := range []*conn{c, s} {
+	for _, end := range []*Conn{c, s} {
 		go func() {
 			b, limit := make([]byte, n), time.Now().Add(soon)
 			var err error

@@ -2,9 +2,9 @@ package engine
 
 import "fmt"
 
-// The states of a conn are enums whose transitions are methods. A transition from a state that
+// The states of a Conn are enums whose transitions are methods. A transition from a state that
 // does not permit it panics, because the connection would otherwise have two leaders, or end its
-// channel twice. All of them are guarded by conn.mu.
+// channel twice. All of them are guarded by Conn.mu.
 
 // move makes a transition that exactly one state permits.
 func move[S interface {

@@ -10,12 +10,12 @@ import (
 
 // rawSDP is what SyscallConn returns for an SDP connection.
 type rawSDP struct {
-	c   *conn
+	c   *Conn
 	tcp syscall.RawConn // nil: the TCP connection has none
 }
 
 // SyscallConn returns a raw connection; see [Conn.SyscallConn].
-func (c *conn) SyscallConn() (syscall.RawConn, error) {
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	raw := &rawSDP{c: c}
 	if sc, ok := c.tcp.(syscall.Conn); ok {
 		rc, err := sc.SyscallConn()

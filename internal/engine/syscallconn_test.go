@@ -94,9 +94,9 @@ func TestLivenessCheck(t *testing.T) {
 // TestRawRead reads all that arrives in the callback of RawConn.Read, as gRPC does: each byte once,
 // in parts of any size, with Reads in between, and the end.
 func TestRawRead(t *testing.T) {
-	for name, connected := range map[string]func() (c, s *conn){
-		"copied":     func() (c, s *conn) { return pair(t) },
-		"advertised": func() (c, s *conn) { return zcopyPair(t, 1) },
+	for name, connected := range map[string]func() (c, s *Conn){
+		"copied":     func() (c, s *Conn) { return pair(t) },
+		"advertised": func() (c, s *Conn) { return zcopyPair(t, 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := connected()

@@ -26,7 +26,7 @@ var errMonitorData = errors.New("sdp: unexpected data from peer on the TCP conne
 
 // monitorTCP ends the connection when TCP's keepalive finds that the peer's host is gone, if
 // the device does not notice that itself.
-func (c *conn) monitorTCP() {
+func (c *Conn) monitorTCP() {
 	if !c.qp.Limits().NeedsKeepalive {
 		return
 	}
@@ -34,7 +34,7 @@ func (c *conn) monitorTCP() {
 	go c.monitor.run(c)
 }
 
-func (m *tcpMonitor) run(c *conn) {
+func (m *tcpMonitor) run(c *Conn) {
 	defer close(m.done)
 	for {
 		var b [1]byte
@@ -59,7 +59,7 @@ func (m *tcpMonitor) run(c *conn) {
 // the channel is idle it sends a message without payload now and then, so that the device
 // notices if the host is gone. The channel continues, because data that the peer sent before
 // it closed the TCP connection may arrive after TCP's FIN.
-func (m *tcpMonitor) probe(c *conn) {
+func (m *tcpMonitor) probe(c *Conn) {
 	c.mu.Lock()
 	before := c.poll.activity
 	c.mu.Unlock()

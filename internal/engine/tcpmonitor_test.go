@@ -48,7 +48,7 @@ func (s *failingSocket) Read([]byte) (int, error) {
 func (s *failingSocket) Close() error { close(s.closed); return nil }
 
 // overDistant is a connection above a TCP connection that ends as it is told.
-func overDistant(t *testing.T) (*conn, *failingSocket) {
+func overDistant(t *testing.T) (*Conn, *failingSocket) {
 	tcp := &failingSocket{ends: make(chan error), closed: make(chan struct{})}
 	hello := OurHello(0)
 	qp := newMemPair(t, RecvBuffers)

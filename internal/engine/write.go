@@ -12,7 +12,7 @@ import (
 // lostMost is how many bytes of the first Write after the peer's Close are taken and lost.
 const lostMost = 64 << 10
 
-func (c *conn) Write(b []byte) (n int, err error) {
+func (c *Conn) Write(b []byte) (n int, err error) {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	n, err = c.writeWhole(b)
@@ -20,7 +20,7 @@ func (c *conn) Write(b []byte) (n int, err error) {
 }
 
 // writeWhole writes b. The caller must hold writeMu.
-func (c *conn) writeWhole(b []byte) (n int, err error) {
+func (c *Conn) writeWhole(b []byte) (n int, err error) {
 	if fault.Mapped(b) {
 		return c.writeMapped(b)
 	}
@@ -28,7 +28,7 @@ func (c *conn) writeWhole(b []byte) (n int, err error) {
 }
 
 // writeOrLose is writeWhole for memory that can be read.
-func (c *conn) writeOrLose(b []byte) (n int, err error) {
+func (c *Conn) writeOrLose(b []byte) (n int, err error) {
 	if c.dump.Load() == nil {
 		n, err = c.writeAll(b)
 	} else {
@@ -44,7 +44,7 @@ func (c *conn) writeOrLose(b []byte) (n int, err error) {
 // the bytes and learns from the peer's answer that nobody reads them. Programs write a last
 // message to a peer that has just left, such as TLS's alert, and report an error of that Write.
 // Before it a Write of nothing succeeds too.
-func (c *conn) lose(b []byte, n int, err error) (int, error) {
+func (c *Conn) lose(b []byte, n int, err error) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lost || c.phase.writeClosed() || !errors.Is(err, syscall.EPIPE) {
@@ -66,7 +66,7 @@ func (c *conn) lose(b []byte, n int, err error) (int, error) {
 }
 
 // writeAll writes b. The caller must hold writeMu.
-func (c *conn) writeAll(b []byte) (n int, err error) {
+func (c *Conn) writeAll(b []byte) (n int, err error) {
 	c.mu.Lock()
 	if len(b) == 0 || c.phase.writeClosed() {
 		c.poll.receiveArrivedReleasing() // a kernel reports a reset, although nothing is sent
@@ -80,11 +80,11 @@ func (c *conn) writeAll(b []byte) (n int, err error) {
 	if planned {
 		return c.zcopy.write(b)
 	}
-	return c.out.send(b, (*conn).cannotWriteLocked)
+	return c.out.send(b, (*Conn).cannotWriteLocked)
 }
 
 // cannotWriteLocked returns why a Write must not go on, or nil.
-func (c *conn) cannotWriteLocked() error {
+func (c *Conn) cannotWriteLocked() error {
 	switch {
 	case c.phase.closed():
 		return errClosed
@@ -100,7 +100,7 @@ func (c *conn) cannotWriteLocked() error {
 
 // sendFailedLocked notes that the device sends nothing more because of err. What has
 // arrived can still be read. It returns the error that Writes get.
-func (c *conn) sendFailedLocked(err error) error {
+func (c *Conn) sendFailedLocked(err error) error {
 	if isReset(err) && c.session.PeerEnded() {
 		err, c.lost = syscall.EPIPE, true // as a kernel that has received a FIN reports a reset
 	}

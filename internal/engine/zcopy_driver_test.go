@@ -70,9 +70,9 @@ func TestBothBeginToWriteWithoutCredit(t *testing.T) {
 	b := random(32 << 20)
 	full := errors.New("no credit")
 	var sent [2]int
-	for i, c := range []*conn{c, s} {
+	for i, c := range []*Conn{c, s} {
 		require.Eventually(t, func() bool {
-			n, err := c.out.send(b[sent[i]:], func(c *conn) error {
+			n, err := c.out.send(b[sent[i]:], func(c *Conn) error {
 				if c.session.Stalled() {
 					return full
 				}
@@ -85,7 +85,7 @@ func TestBothBeginToWriteWithoutCredit(t *testing.T) {
 	}
 	const more = 1 << 20
 	var calls sync.WaitGroup
-	for i, c := range []*conn{c, s} {
+	for i, c := range []*Conn{c, s} {
 		calls.Go(func() {
 			n, err := c.Write(b[sent[i] : sent[i]+more])
 			assert.NoError(t, err)
@@ -119,7 +119,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 			var sent, ahead, unread int
 			for more := true; more; {
 				for n, err := 0, error(nil); err == nil; sent += n { // the peer uses up what it has
-					n, err = s.out.send(streamAt(sent, size), func(c *conn) error {
+					n, err = s.out.send(streamAt(sent, size), func(c *Conn) error {
 						if c.session.Stalled() {
 							return full
 						}

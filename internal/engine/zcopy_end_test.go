@@ -83,13 +83,13 @@ func TestNobodyReads(t *testing.T) {
 	big := random(size)
 	for _, v := range []struct {
 		name  string
-		end   func(c *conn) error
+		end   func(c *Conn) error
 		error error
 		read  error // what the peer's Read ends with
 	}{
-		{"deadline", func(c *conn) error { return c.SetWriteDeadline(time.Now()) }, os.ErrDeadlineExceeded, io.EOF},
-		{"CloseWrite", (*conn).CloseWrite, syscall.EPIPE, io.EOF},
-		{"Close", (*conn).Close, net.ErrClosed, io.EOF},
+		{"deadline", func(c *Conn) error { return c.SetWriteDeadline(time.Now()) }, os.ErrDeadlineExceeded, io.EOF},
+		{"CloseWrite", (*Conn).CloseWrite, syscall.EPIPE, io.EOF},
+		{"Close", (*Conn).Close, net.ErrClosed, io.EOF},
 	} {
 		for _, threshold := range []int{1, -1} {
 			t.Run(fmt.Sprintf("%s, threshold %d", v.name, threshold), func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestBothWriteLong(t *testing.T) {
 			c, s := zcopyPair(t, threshold)
 			b := random(size)
 			var calls sync.WaitGroup
-			for _, c := range []*conn{c, s} {
+			for _, c := range []*Conn{c, s} {
 				calls.Go(func() {
 					n, err := c.Write(b)
 					assert.NoError(t, err)
@@ -180,7 +180,7 @@ func TestBothWriteForever(t *testing.T) {
 	for _, threshold := range []int{1, -1} {
 		t.Run(fmt.Sprint("threshold ", threshold), func(t *testing.T) {
 			c, s := zcopyPair(t, threshold)
-			ends := []*conn{c, s}
+			ends := []*Conn{c, s}
 			var sent [2]int
 			var calls sync.WaitGroup
 			for i, c := range ends {
@@ -225,12 +225,12 @@ func TestCloseInTheMiddle(t *testing.T) {
 	t.Run("Read", func(t *testing.T) {
 		for _, v := range []struct {
 			name  string
-			end   func(c *conn) error
+			end   func(c *Conn) error
 			error error
 		}{
-			{"Close", (*conn).Close, net.ErrClosed},
-			{"CloseRead", (*conn).CloseRead, io.EOF},
-			{"deadline", func(c *conn) error { return c.SetReadDeadline(time.Now()) }, os.ErrDeadlineExceeded},
+			{"Close", (*Conn).Close, net.ErrClosed},
+			{"CloseRead", (*Conn).CloseRead, io.EOF},
+			{"deadline", func(c *Conn) error { return c.SetReadDeadline(time.Now()) }, os.ErrDeadlineExceeded},
 		} {
 			t.Run(v.name, func(t *testing.T) {
 				c, s, _, sq := counted(t, 1)
@@ -258,7 +258,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 		}
 	})
 	t.Run("the peer's, of a Read", func(t *testing.T) {
-		for name, end := range map[string]func(c *conn) error{"Close": (*conn).Close, "CloseWrite": (*conn).CloseWrite} {
+		for name, end := range map[string]func(c *Conn) error{"Close": (*Conn).Close, "CloseWrite": (*Conn).CloseWrite} {
 			t.Run(name, func(t *testing.T) {
 				c, s, _, sq := counted(t, 1)
 				newTalk(t, c, s).pipelined()
@@ -317,19 +317,19 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 	closed := make(chan error, 2)
 	for _, v := range []struct {
 		name  string
-		end   func(c, s *conn)
+		end   func(c, s *Conn)
 		error error // the Write's
 	}{
-		{"the Write's deadline", func(c, s *conn) { c.SetWriteDeadline(time.Now()) }, os.ErrDeadlineExceeded},
-		{"the Read's deadline", func(c, s *conn) {
+		{"the Write's deadline", func(c, s *Conn) { c.SetWriteDeadline(time.Now()) }, os.ErrDeadlineExceeded},
+		{"the Read's deadline", func(c, s *Conn) {
 			s.SetReadDeadline(time.Now())
 			until(c, func() bool {
 				c.poll.startBackgroundLocked()
 				return c.session.Parts().ZSource.Unwanted()
 			})
 		}, nil},
-		{"both Close", func(c, s *conn) {
-			for _, c := range []*conn{c, s} {
+		{"both Close", func(c, s *Conn) {
+			for _, c := range []*Conn{c, s} {
 				go func() { closed <- c.Close() }()
 				until(c, func() bool { return c.phase.closed() })
 			}
@@ -390,7 +390,7 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 				require.NoError(t, c.SetWriteDeadline(time.Now().Add(soon)))
 				newTalk(t, c, s).once(1<<20, 1<<20)
 			}
-			for _, c := range []*conn{c, s} {
+			for _, c := range []*Conn{c, s} {
 				c.mu.Lock()
 				assert.Equal(t, healthy, c.health)
 				assert.False(t, c.closer.reset)
@@ -401,7 +401,7 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 }
 
 // advertisedRead has a Read wait whose memory the peer may fill.
-func advertisedRead(t *testing.T, s *conn, sq *countedPair) <-chan error {
+func advertisedRead(t *testing.T, s *Conn, sq *countedPair) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {

@@ -22,7 +22,7 @@ const hostileSize = 100_000 // of what the victim writes and reads
 type victim struct {
 	t *testing.T
 	*hostilePeer
-	c     *conn
+	c     *Conn
 	write chan error // the result of its Write
 	read  chan error // of its Read
 	over  chan error // how the channel ended, once it polls in a goroutine

@@ -22,9 +22,9 @@ func TestZcopyBuffers(t *testing.T) {
 	if testing.Short() {
 		slices = 10
 	}
-	for name, write := range map[string]func(c *conn, v *net.Buffers) (int64, error){
-		"net.Buffers.WriteTo": func(c *conn, v *net.Buffers) (int64, error) { return v.WriteTo(c) },
-		"Conn.WriteBuffers":   (*conn).WriteBuffers,
+	for name, write := range map[string]func(c *Conn, v *net.Buffers) (int64, error){
+		"net.Buffers.WriteTo": func(c *Conn, v *net.Buffers) (int64, error) { return v.WriteTo(c) },
+		"Conn.WriteBuffers":   (*Conn).WriteBuffers,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, s, cq, sq := counted(t, 1)

@@ -21,34 +21,34 @@ type frozenCall struct {
 	name   string
 	op     string
 	script string
-	begin  func(t *testing.T, p *process, c *conn) // brings the connection to that moment
-	set    func(*conn, time.Time) error
-	call   func(*conn) (int, error)
-	given  func(*conn) bool // the peer has memory of the call's, or could have
+	begin  func(t *testing.T, p *process, c *Conn) // brings the connection to that moment
+	set    func(*Conn, time.Time) error
+	call   func(*Conn) (int, error)
+	given  func(*Conn) bool // the peer has memory of the call's, or could have
 }
 
 var frozenCalls = []frozenCall{
 	{
 		"SrcAvail", "write", "hold",
-		func(*testing.T, *process, *conn) {},
-		(*conn).SetWriteDeadline,
-		func(c *conn) (int, error) { return c.Write(streamAt(0, 1<<20)) },
-		func(c *conn) bool { return c.session.Parts().ZSource.Outstanding() > 0 },
+		func(*testing.T, *process, *Conn) {},
+		(*Conn).SetWriteDeadline,
+		func(c *Conn) (int, error) { return c.Write(streamAt(0, 1<<20)) },
+		func(c *Conn) bool { return c.session.Parts().ZSource.Outstanding() > 0 },
 	},
 	{
 		"RDMA Read", "read", "patient, write 262144, hold",
-		func(t *testing.T, p *process, c *conn) {
+		func(t *testing.T, p *process, c *Conn) {
 			b := make([]byte, 64) // what rides along, and nothing of the rest
 			_, err := io.ReadFull(c, b)
 			require.NoError(t, err)
 		},
-		(*conn).SetReadDeadline,
-		func(c *conn) (int, error) { return c.Read(make([]byte, 256<<10)) },
-		func(c *conn) bool { return c.zcopy.reads > 0 },
+		(*Conn).SetReadDeadline,
+		func(c *Conn) (int, error) { return c.Read(make([]byte, 256<<10)) },
+		func(c *Conn) bool { return c.zcopy.reads > 0 },
 	},
 	{
 		"SinkAvail", "read", fmt.Sprint("patient, pull ", streamMax),
-		func(t *testing.T, p *process, c *conn) {
+		func(t *testing.T, p *process, c *Conn) {
 			b := make([]byte, streamMax)
 			for countsIn(c).Adverts == 0 { // a Read waits for each Write
 				read := make(chan error, 1)
@@ -62,15 +62,15 @@ var frozenCalls = []frozenCall{
 				require.NoError(t, await(t, read, soon))
 			}
 		},
-		(*conn).SetReadDeadline,
-		func(c *conn) (int, error) { return c.Read(make([]byte, streamMax)) },
-		func(c *conn) bool { return c.session.Parts().ZSink.Advertised() != 0 },
+		(*Conn).SetReadDeadline,
+		func(c *Conn) (int, error) { return c.Read(make([]byte, streamMax)) },
+		func(c *Conn) bool { return c.session.Parts().ZSink.Advertised() != 0 },
 	},
 }
 
 // start has the call give its memory away to a peer that is stopped, and returns
 // where its result will be. prepare has the connection first.
-func (f *frozenCall) start(t *testing.T, prepare ...func(*conn)) (*process, *conn, <-chan error) {
+func (f *frozenCall) start(t *testing.T, prepare ...func(*Conn)) (*process, *Conn, <-chan error) {
 	t.Helper()
 	p := startPeer(t)
 	c := p.perform(t, f.script)

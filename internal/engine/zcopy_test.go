@@ -22,21 +22,21 @@ import (
 )
 
 // zcopyPair is pair with Writes of more than threshold bytes advertised.
-func zcopyPair(t testing.TB, threshold int) (c, s *conn) {
+func zcopyPair(t testing.TB, threshold int) (c, s *Conn) {
 	t.Helper()
 	t.Setenv(thresholdVariable, strconv.Itoa(threshold))
 	return pair(t)
 }
 
 // modeOut is the mode in which the connection sends, and its Writes' counts.
-func modeOut(c *conn) (wire.Mode, zcopy.Counts) {
+func modeOut(c *Conn) (wire.Mode, zcopy.Counts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.session.Parts().ZSource.Mode(), c.session.Parts().ZSource.Counts()
 }
 
 // countsIn are the counts of the connection's Reads.
-func countsIn(c *conn) zcopy.Counts {
+func countsIn(c *Conn) zcopy.Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.session.Parts().ZSink.Counts()
@@ -77,14 +77,14 @@ func TestZcopySizes(t *testing.T) {
 		}
 		for _, v := range []struct {
 			name string
-			read func(c *conn, w io.Writer) error
+			read func(c *Conn, w io.Writer) error
 		}{
-			{"4 KB from a bufio.Reader", func(c *conn, w io.Writer) error {
+			{"4 KB from a bufio.Reader", func(c *Conn, w io.Writer) error {
 				return readAtATime(bufio.NewReader(c), w, 4<<10)
 			}},
-			{"32 KB", func(c *conn, w io.Writer) error { return readAtATime(c, w, 32<<10) }},
-			{"1 MB", func(c *conn, w io.Writer) error { return readAtATime(c, w, 1<<20) }},
-			{"whole Writes", func(c *conn, w io.Writer) error {
+			{"32 KB", func(c *Conn, w io.Writer) error { return readAtATime(c, w, 32<<10) }},
+			{"1 MB", func(c *Conn, w io.Writer) error { return readAtATime(c, w, 1<<20) }},
+			{"whole Writes", func(c *Conn, w io.Writer) error {
 				b := make([]byte, 3<<20)
 				for _, size := range sizes {
 					if _, err := io.ReadFull(c, b[:size]); err != nil {
@@ -94,7 +94,7 @@ func TestZcopySizes(t *testing.T) {
 				}
 				return readAtATime(c, w, 1)
 			}},
-			{"all at once", func(c *conn, w io.Writer) error {
+			{"all at once", func(c *Conn, w io.Writer) error {
 				b := make([]byte, total)
 				_, err := io.ReadFull(c, b)
 				w.Write(b)
@@ -108,7 +108,7 @@ func TestZcopySizes(t *testing.T) {
 				c, s := zcopyPair(t, threshold)
 				sent, got := make([]sum, 2), make([]sum, 2)
 				var calls sync.WaitGroup
-				for i, c := range []*conn{c, s} {
+				for i, c := range []*Conn{c, s} {
 					calls.Go(func() {
 						var err error
 						sent[i], err = writeSizes(c, sizes, uint64(i))
@@ -124,7 +124,7 @@ func TestZcopySizes(t *testing.T) {
 				}
 				calls.Wait()
 				assert.Equal(t, sent, got)
-				for _, way := range [2][2]*conn{{c, s}, {s, c}} {
+				for _, way := range [2][2]*Conn{{c, s}, {s, c}} {
 					out, in := way[0].Stats(), way[1].Stats()
 					// What the peer has fetched both have counted, what was written into its memory too.
 					assert.Equal(t, out.ZCopySent, in.ZCopyReceived)
@@ -195,7 +195,7 @@ func readAtATime(r io.Reader, w io.Writer, size int) error {
 // what is waited for.
 type talk struct {
 	t      *testing.T
-	c, s   *conn
+	c, s   *Conn
 	off    int // of the stream
 	within time.Time
 }
@@ -228,13 +228,13 @@ func (k *talk) once(size, chunk int) {
 }
 
 // readWaits returns when a Read, the only call in progress, waits for the peer.
-func readWaits(c *conn) {
+func readWaits(c *Conn) {
 	until(c, func() bool { return c.poll.leader == parked && c.poll.background == absent || c.recvErr != nil })
 }
 
 // until returns when the connection's state is as is says, which is called with mu
 // held.
-func until(c *conn, is func() bool) {
+func until(c *Conn, is func() bool) {
 	for done := false; !done; runtime.Gosched() {
 		c.mu.Lock()
 		done = is()
@@ -245,7 +245,7 @@ func until(c *conn, is func() bool) {
 // neverOverdue has nothing withdrawn that c advertises because the peer takes its
 // time: the test is of the way that bytes go, on a machine however slow. It comes
 // before the first Write.
-func neverOverdue(c *conn) {
+func neverOverdue(c *Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.zcopy.takeUp.timer = time.AfterFunc(0, func() {})
@@ -253,14 +253,14 @@ func neverOverdue(c *conn) {
 
 // neverGivesUp has calls of c that are to end wait for the peer as long as it takes
 // to let go of their memory. It comes before the first of them.
-func neverGivesUp(c *conn) {
+func neverGivesUp(c *Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.zcopy.writeAnswer.timer = time.AfterFunc(0, func() {})
 	c.zcopy.readAnswer.timer = time.AfterFunc(0, func() {})
 }
 
-func newTalk(t *testing.T, c, s *conn) *talk {
+func newTalk(t *testing.T, c, s *Conn) *talk {
 	return &talk{t: t, c: c, s: s, within: time.Now().Add(soon)}
 }
 
@@ -400,7 +400,7 @@ func testNeverZcopy(t *testing.T, threshold int) {
 		back.once(1<<20, 1<<20)
 	}
 	assert.Zero(t, s.Stats().Advertised)
-	for _, c := range []*conn{c, s} {
+	for _, c := range []*Conn{c, s} {
 		assert.Zero(t, c.Stats().ZCopySent)
 		assert.Zero(t, c.Stats().ZCopyReceived)
 	}

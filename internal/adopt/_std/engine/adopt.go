@@ -5,4 +5,4 @@ package engine
 import "net"
 
 // Under returns the TCP connection below c.
-func (c *conn) Under() net.Conn { return c.tcp }
+func (c *Conn) Under() net.Conn { return c.tcp }
