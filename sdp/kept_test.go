@@ -57,7 +57,7 @@ func readAlone(t *testing.T, read chan<- string) net.Conn {
 		read <- string(b[:n])
 	}()
 	require.Eventually(t, func() bool {
-		return waitsIn("engine.(*conn).Read(", "QueuePair).Wait(")
+		return waitsIn("engine.(*Conn).Read(", "QueuePair).Wait(")
 	}, soon, time.Millisecond)
 	return s
 }
