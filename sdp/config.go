@@ -44,7 +44,7 @@ type Config struct {
 	// SDP_PEER_UIDS, such as "33,1000".
 	PeerUIDs []int
 	// ShmDir is a directory that containers of one host share. Programs in different network namespaces
-	// that have both mounted it can share memory, and who may write to it can act as one of them. It must
+	// that have both mounted it can share memory, and whoever may write to it can act as one of them. It must
 	// be owned by root or the program's user, and must not be writable by every user unless it is sticky.
 	// One that cannot be used is reported and ignored. The default is SDP_SHM_DIR, and if that is not set
 	// there is none. See docs/containers.md.

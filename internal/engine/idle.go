@@ -12,7 +12,7 @@ const (
 	idleTick  = 20 * time.Millisecond
 	idleTicks = 100 // ticks until buffers shrink
 	restTicks = 16  // ticks until an idle connection is visited less often:
-	restPause = 8   // once in so many ticks (a power of two)
+	restPause = 8   // once in this many ticks (a power of two)
 )
 
 // idleMonitor looks after connections on which no call is in progress. It is one goroutine
@@ -86,7 +86,7 @@ func (m *monitor) wakeLocked() {
 	}
 }
 
-// sleepLocked makes run wake after so many ticks.
+// sleepLocked makes run wake after the given number of ticks.
 func (m *monitor) sleepLocked(ticks int64) {
 	m.soon = ticks <= 1
 	m.ticker.Set(time.Duration(ticks) * idleTick)
@@ -103,7 +103,7 @@ func (m *monitor) removeLocked(c *Conn) {
 	}
 }
 
-// restLocked lets up to so many ticks pass until the next visit to c, and returns how many.
+// restLocked lets up to the given number of ticks pass until the next visit to c, and returns how many.
 // ticks is a power of two. Connections that rest are visited together, because it is the wake-ups
 // that cost, but not all that rest for longer than restPause, because there may be thousands.
 func (m *monitor) restLocked(c *Conn, ticks int32) int32 {

@@ -86,9 +86,6 @@ func Invite(e Ends, f Facts) (*Meeting, error) {
 	}
 	if err != nil {
 		m.Close()
-		if errors.Is(err, unix.EADDRINUSE) {
-			err = fmt.Errorf("another process has the socket %s: %w", m.name, err)
-		}
 		return nil, err
 	}
 	if e.Apart() {

@@ -248,7 +248,7 @@ func (c *Conn) begin() (err error) {
 		return err
 	}
 	c.meeting = m
-	step("met")
+	atStep("met")
 	score := c.score()
 	c.trigger.Begin(score, time.Since(epoch))
 	c.next.Store(score + 1)
@@ -314,7 +314,7 @@ func (c *Conn) isMeeting() bool {
 
 // meetingFailed ends a meeting that has failed. stepMu is held.
 func (c *Conn) meetingFailed(err error) {
-	step("meeting failed")
+	atStep("meeting failed")
 	c.endMeeting()
 	c.why.Store(&err)
 	c.trigger.End(c.restless)

@@ -34,13 +34,12 @@ type Action int
 const (
 	Nothing Action = iota
 	Invite         // a dialler lets the acceptor find it
-	Wait           // a meeting goes on, or is given up after Patience
+	Wait           // a meeting goes on, or is given up after timing.MeetTime
 	Seek           // an acceptor looks for the dialler
 	Abandon        // the meeting has lasted for long enough
 )
 
-// Trigger is the state of one connection. The caller serialises its methods, except that Due may be called
-// with a stale next score.
+// Trigger is the state of one connection. The caller serialises its methods.
 type Trigger struct {
 	dialler bool
 	never   bool
