@@ -155,7 +155,6 @@ func (l *link) hold() bool {
 func (l *link) countMove() {
 	if !l.counted.Swap(true) {
 		l.c.moves.Add(1)
-		movesTotal.Add(1)
 	}
 }
 
