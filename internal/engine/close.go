@@ -346,7 +346,7 @@ func (k *closer) conclude(reset bool) {
 		tcp.SetLinger(0) // a connection of TCP that is reset does not occupy its port any longer
 	}
 	c.tcp.Close()
-	if c.monitor != nil {
-		c.monitor.end()
+	if c.tcpMonitor != nil {
+		c.tcpMonitor.end()
 	}
 }

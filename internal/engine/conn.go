@@ -58,7 +58,7 @@ type Conn struct {
 
 	workers int32 // goroutines: the background poller, and an Abort
 
-	monitor *tcpMonitor // set before the program has the connection; nil: none is needed
+	tcpMonitor *tcpMonitor // set before the program has the connection; nil: none is needed
 }
 
 // Setup is the result of the handshake, and what the connection is to be like.

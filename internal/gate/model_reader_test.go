@@ -1,9 +1,8 @@
 package gate
 
-import (
-	"fmt"
-)
+import "fmt"
 
+// reader emits the states that R can bring about in one step, and those after a deadline or an error.
 func (m *model) reader(s state, e emit) {
 	t := s
 	mustRecall := (s.leave || s.deadR) && (s.in == tcp || s.in == ring) && !s.ended && s.attached

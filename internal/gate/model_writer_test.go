@@ -1,11 +1,10 @@
 package gate
 
-import (
-	"fmt"
-)
+import "fmt"
 
 func (s *state) home() bool { return s.leave || s.deadW } // W must come home
 
+// writer emits the states that W can bring about in one step, and those after a deadline or an error.
 func (m *model) writer(s state, e emit) {
 	t := s
 	finish := func() { // the Write, or the visit, ends if nothing is left of it

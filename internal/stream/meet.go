@@ -32,7 +32,7 @@ type mover struct {
 
 	stepMu  lockorder.Mutex[lockorder.StreamStep] // taken after rmu and wmu
 	learned bool
-	pinned  bool  // the connection stays on TCP, as why says
+	stays   bool  // the connection stays on TCP, as why says
 	meets   int16 // calls of Meet in progress
 	moves   atomic.Uint32
 	trigger trigger.Trigger
@@ -129,7 +129,7 @@ var (
 	errIdle    = errors.New("connection was idle")
 	errPolled  = errors.New("program polls the connection's descriptor")
 	errNobody  = errors.New("peer does not share memory")
-	errPinned  = errors.New("program has asked for the connection's descriptor")
+	errGiven   = errors.New("program has asked for the connection's descriptor")
 	errShared  = errors.New("connection's socket is used elsewhere, too")
 	errAltered = errors.New("connection's socket has a filter or an upper layer protocol (TCP_ULP)")
 	errMemory  = errors.New("memory budget is used up; raise SDP_MEMORY")
@@ -366,7 +366,7 @@ func (c *Conn) stay(why error) {
 	defer c.stepMu.Unlock()
 	c.why.Store(&why)
 	c.trigger.Never()
-	c.pinned = true
+	c.stays = true
 	c.endMeeting()
 	c.next.Store(math.MaxUint64)
 }

@@ -23,8 +23,8 @@ const (
 	mostVain = 3           // meetings in vain, after which a connection stays on TCP
 )
 
-// Score returns the score of a connection that has turned so often from reading to writing and moved so many
-// bytes, in both directions.
+// Score returns the score of a connection from how often it has turned from reading to writing, and how many bytes
+// it has moved in both directions.
 func Score(turns, bytes uint64) uint64 { return turns + bytes/bytesPerPoint }
 
 // Action is what a connection does next.
