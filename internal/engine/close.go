@@ -23,7 +23,7 @@ const (
 	drainAlone = 5 * time.Millisecond
 )
 
-// CloseRead closes the direction from the peer; see [Conn.CloseRead].
+// CloseRead closes the direction from the peer. Reads no longer wait.
 func (c *Conn) CloseRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +54,7 @@ func (c *Conn) refuseAdvertsLocked() {
 	}
 }
 
-// CloseWrite closes the direction to the peer; see [Conn.CloseWrite].
+// CloseWrite closes the direction to the peer, which sees an end of the stream.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	c.poll.receiveArrivedReleasing()

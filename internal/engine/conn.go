@@ -1,3 +1,5 @@
+// Package engine is the connection of SDP over RDMA: a [Conn] over a connected queue pair, which the
+// handshake has made. It knows neither how connections come up nor who may have them.
 package engine
 
 import (
