@@ -20,6 +20,7 @@ import (
 
 	"github.com/gosdp/gosdp/examples/internal/certs"
 	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/sdp/stats"
 )
 
 // TestMain sets the proxy of all clients that ask the environment for one. None uses it for this host.
@@ -44,7 +45,7 @@ func (s script) same(t *testing.T) {
 // saw runs a script, and returns what it saw.
 func (s script) saw(t *testing.T, recipe bool) (saw []string) {
 	t.Helper()
-	before := sdp.SetupStats() // the servers are package net's
+	before := dials()
 	t.Run(map[bool]string{false: "default", true: "recipe"}[recipe], func(t *testing.T) {
 		for _, line := range s(t, recipe) {
 			saw = append(saw, addresses.ReplaceAllString(line, "ADDRESS"))
@@ -52,11 +53,19 @@ func (s script) saw(t *testing.T, recipe bool) (saw []string) {
 		}
 	})
 	if recipe {
-		require.NotEqual(t, before, sdp.SetupStats(), "the library has made no connection")
+		require.NotEqual(t, before, dials(), "the library has made no connection")
 	} else {
-		require.Equal(t, before, sdp.SetupStats(), "the library has made a connection of the default client")
+		require.Equal(t, before, dials(), "the library has made a connection of the default client")
 	}
 	return saw
+}
+
+// dials returns what the library has dialled. The servers are package net's. Dials that have failed do not count: one
+// of a client of an earlier test, which is closed, may end late.
+func dials() stats.Setups {
+	s := sdp.SetupStats()
+	s.Failed = 0
+	return s
 }
 
 var errUnlimited = errors.New("a call had no time limit")

@@ -23,7 +23,7 @@ const (
 	drainAlone = 5 * time.Millisecond
 )
 
-// CloseRead closes the direction from the peer, as sdp.Conn's does.
+// CloseRead closes the direction from the peer. Reads no longer wait.
 func (c *Conn) CloseRead() error {
 	return c.opError("close", c.closeRead())
 }
@@ -58,7 +58,7 @@ func (c *Conn) refuseAdvertsLocked() {
 	}
 }
 
-// CloseWrite closes the direction to the peer, as sdp.Conn's does.
+// CloseWrite closes the direction to the peer, which sees an end of the stream.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	c.poll.receiveArrivedReleasing()

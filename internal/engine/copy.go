@@ -35,7 +35,7 @@ var (
 	}}
 )
 
-// ReadFrom is that of sdp.Conn.
+// ReadFrom implements the io.ReaderFrom ReadFrom method.
 func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	n, err = c.readFrom(r)
 	return n, c.opError("readfrom", err)
@@ -97,7 +97,7 @@ func giveBack(r io.Reader, n int) {
 	}
 }
 
-// WriteTo is that of sdp.Conn.
+// WriteTo implements the io.WriterTo WriteTo method.
 func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 	if readsItself(w) {
 		n, err = w.(io.ReaderFrom).ReadFrom(struct{ net.Conn }{c}) // without c's WriteTo
@@ -201,7 +201,7 @@ func (c *Conn) returnPayload(rest []byte, owner bcopy.Owner) {
 	}
 }
 
-// WriteBuffers is that of sdp.Conn.
+// WriteBuffers writes the contents of v in one operation, and consumes v as [net.Buffers.WriteTo] does.
 func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()

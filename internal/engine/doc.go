@@ -1,6 +1,7 @@
-// Package engine is a connection of SDP over RDMA, from the end of the handshake to the end of the
-// queue pair. The Session (package session) decides what to send and what a received message means;
-// [Conn] drives it with locks, polling, deadlines and Close.
+// Package engine is the connection of SDP over RDMA: a [Conn] over a connected queue pair, which the
+// handshake has made. It knows neither how connections come up nor who may have them. The Session
+// (package session) decides what to send and what a received message means; the Conn drives it with
+// locks, polling, deadlines and Close.
 //
 // A Write is in write.go and send.go, or direct_write.go if it is not copied. A message from the
 // peer passes through poll.go, messages.go and promise.go (credit) to a Read in read.go or

@@ -14,7 +14,7 @@ type rawSDP struct {
 	tcp syscall.RawConn // nil: the TCP connection has none
 }
 
-// SyscallConn returns a raw connection, as sdp.Conn's does.
+// SyscallConn returns a raw connection. Its Read shows what is unread on another socket; its Write fails.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	raw := &rawSDP{c: c}
 	if sc, ok := c.tcp.(syscall.Conn); ok {

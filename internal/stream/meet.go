@@ -201,6 +201,9 @@ func (c *Conn) step() bool {
 		if err = c.begin(); err == meeting.ErrEarly {
 			return false
 		}
+		if err == nil && c.meeting == nil {
+			c.why.CompareAndSwap(nil, &errNobody)
+		}
 	case trigger.Wait:
 		err = c.meet()
 	case trigger.Abandon: // unless the peer has come in the last moment
@@ -232,7 +235,6 @@ func (c *Conn) begin() (err error) {
 			return err
 		}
 		if m == nil {
-			c.why.CompareAndSwap(nil, &errNobody)
 			return nil
 		}
 	}

@@ -537,3 +537,13 @@ func BenchmarkMove(b *testing.B) {
 		c.Expect()
 	}
 }
+
+// TestLookIsNoReason: that a young connection is looked for before its dialler could have come says nothing about the peer.
+func TestLookIsNoReason(t *testing.T) {
+	_, b := tcpPair(t)
+	b.Move(false, &Policy{})
+	met, err := b.TryMeet()
+	require.NoError(t, err)
+	require.False(t, met)
+	assert.Equal(t, errQuiet, b.Why())
+}
