@@ -259,9 +259,6 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// Underlying returns the listener from which connections are accepted.
-func (l *Listener) Underlying() net.Listener { return l.ln }
-
 // Close closes the underlying listener and returns its error. Connections in the kernel's
 // backlog stay there for other processes that have the socket. Accept still returns those
 // that were accepted: connections in their handshake for up to 1 s, and those that are set

@@ -5,228 +5,132 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"sync/atomic"
-	"time"
 
-	"github.com/gosdp/gosdp/internal/bubble"
-	"github.com/gosdp/gosdp/internal/engine"
+	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/local"
-	"github.com/gosdp/gosdp/internal/netname"
-	"github.com/gosdp/gosdp/internal/observe"
 	"github.com/gosdp/gosdp/internal/policy"
-	"github.com/gosdp/gosdp/sdp/stats"
-	"github.com/gosdp/gosdp/wire"
+	"github.com/gosdp/gosdp/internal/rules"
 )
 
-// settings are what the connections of one Dial or one Listen need: its policy, and what the handshake and
-// shared memory make of that.
-type settings struct {
-	*policy.Policy
-	handshake handshake.Config // of SDP over RDMA
-	moves     local.Moves
-	shm       bool // shared memory may be used
-	network   netname.ID
+// attempt is one call of DialContext.
+type attempt struct {
+	d       *Dialer
+	network policy.Network
+	address string
+	set     *settings
+	client  handshake.Client
+	failed  error // why SDP did not come up, if that was tried
 }
 
-// standards are the settings of a nil Config for each network. A Dial makes them again if the environment has
-// changed, and each second, because devices may have come or gone: it would take a twentieth of the time of a dial.
-var standards [netname.Count]atomic.Pointer[standard]
-
-// epoch is the zero of standard.at.
-var epoch = time.Now()
-
-type standard struct {
-	settings
-	environment policy.Environment
-	at          time.Duration
-}
-
-// shared is settings for a Dial or a Listen, for which n says whether the program asks for SDP. The result must not be
-// changed.
-func (c *Config) shared(n policy.Network) (*settings, error) {
-	if c != nil || n.Rule != nil || bubble.Inside() {
-		set, err := c.settings(n, n.Only)
-		return &set, err
-	}
-	now, slot := standard{environment: policy.ReadEnvironment(), at: time.Since(epoch)}, &standards[n.ID()]
-	if last := slot.Load(); last != nil && last.environment == now.environment && now.at-last.at < time.Second {
-		return &last.settings, nil
-	}
-	var err error
-	if now.settings, err = c.settings(n, n.Only); err == nil {
-		slot.Store(&now)
-	}
-	return &now.settings, err
-}
-
-// settings returns those for a network. asked says that the program asks for SDP, which
-// allows every device unless the program or the environment lists some.
-func (c *Config) settings(n policy.Network, asked bool) (settings, error) {
-	p, err := policy.New(c.options(), n, asked)
-	if err != nil {
-		return settings{}, err
-	}
-	observe.ServeIfAsked(p.Logger)
-	observe.DumpIfAsked(p.Logger)
-	if err := p.Err(); err != nil {
-		return settings{}, err
-	}
-	log := p.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	hello := engine.OurHello(p.ReadBuffer)
-	hello.Bufs = engine.RecvBuffers // for the device
-	set := settings{
-		Policy: p,
-		handshake: handshake.Config{
-			SDPOnly:          n.Only,
-			Devices:          p.Devices,
-			Declined:         p.Declined,
-			Worth:            p.Worth,
-			MayAsk:           p.MayAsk,
-			ReplyTimeout:     p.ReplyTimeout,
-			PlainTTL:         p.PlainTTL,
-			HandshakeTimeout: p.HandshakeTimeout,
-			StepUpTimeout:    p.StepUpTimeout,
-			ThroughProxies:   p.ThroughProxies,
-			CRC:              p.CRC,
-			Logger:           log,
-			Hello:            hello,
-			Promise:          func() (wire.Hello, error) { return engine.Reserve(p.ReadBuffer) },
-			Withdraw:         engine.Unreserve,
-		},
-		moves:   local.MovesFor(p),
-		shm:     p.SHM,
-		network: n.ID(),
-	}
-	if p.SHM && (n.Only || p.Asks()) { // a client that waits to be met sends nothing
-		met := set // of the connections that were met
-		set.handshake.Meet = met.meeting
-	}
-	return set, nil
-}
-
-// A meetError says why a peer was not met in shared memory.
-type meetError struct {
-	addr net.Addr
-	err  error
-}
-
-func (e *meetError) Error() string { return e.err.Error() }
-func (e *meetError) Unwrap() error { return e.err }
-
-// client brings SDP about with the server at the other end of conn, which remains the caller's if there is
-// an error: in shared memory if that is on this host, and otherwise, or if other devices were named, with a Request. If
-// containers share a directory, the addresses do not tell which of these it is.
-func (s *settings) client(ctx context.Context, client *handshake.Client, conn net.Conn) (*Conn, error) {
-	asks := len(s.Devices) > 0 && (s.Listed || !sameHost(conn))
-	limit := s.ReplyTimeout
-	if asks {
-		limit = s.MeetTimeout
-		if end, ok := ctx.Deadline(); ok {
-			limit = min(limit, time.Until(end)/2)
-		}
-	}
-	met, err := s.meet(ctx, conn, limit)
-	switch {
-	case met != nil:
-		return met, nil
-	case err != nil && (!asks || ctx.Err() != nil):
-		return nil, &meetError{conn.RemoteAddr(), err}
-	case len(s.Devices) == 0:
-		return nil, &meetError{conn.RemoteAddr(), errNotLocal}
-	}
-	return s.offer(ctx, client, conn)
-}
-
-// sameHost reports whether the addresses of a TCP connection say that its ends are on one host, in one network namespace.
-func sameHost(conn net.Conn) bool {
-	here, ok1 := conn.LocalAddr().(*net.TCPAddr)
-	there, ok2 := conn.RemoteAddr().(*net.TCPAddr)
-	return ok1 && ok2 && (here.IP.Equal(there.IP) || here.IP.IsLoopback() && there.IP.IsLoopback())
-}
-
-var errNotLocal = errors.New("no shared memory between these addresses, and no other device can be used")
-
-// offer offers SDP to the server at the other end of conn, which remains the caller's if
-// there is an error.
-func (s *settings) offer(ctx context.Context, client *handshake.Client, conn net.Conn) (*Conn, error) {
-	up, err := client.Connect(ctx, conn)
+// dial makes a TCP connection, and uses SDP on it if the settings say so. ruled says that they are those of
+// the rule for the address; otherwise that depends on the address to which the connection goes.
+func (a *attempt) dial(ctx context.Context, ruled bool) (net.Conn, error) {
+	conn, err := a.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return s.newConn(up, true)
-}
-
-// conn returns what a program gets of an accepted connection.
-func (s *settings) conn(up *handshake.Connection) (net.Conn, error) {
-	if up.QP != nil {
-		return s.newConn(up, false)
-	}
-	if !up.Met {
-		if c := s.onHost(up.Conn, false); c != nil {
-			return c, nil
+	if !ruled {
+		if err := a.decide(conn); err != nil {
+			conn.Close()
+			return nil, err
 		}
-		s.countPlain(up)
 	}
-	return up.Conn, nil
+	if a.network.Only {
+		return a.negotiate(ctx, conn)
+	}
+	if c := a.set.onHost(conn, true); c != nil {
+		return c, nil
+	}
+	if a.client.Asks(conn) {
+		return a.negotiate(ctx, conn)
+	}
+	a.logUnasked(ctx, conn)
+	return conn, nil
 }
 
-// countPlain counts an accepted connection that is not of this library.
-func (s *settings) countPlain(up *handshake.Connection) {
-	reason := s.plainReason(up.Conn, nil)
-	if up.Refused {
-		reason = stats.PlainSetupFailed
+// connect makes a TCP connection.
+func (a *attempt) connect(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	if a.d.NetDialer != nil {
+		d = *a.d.NetDialer
 	}
-	observe.PlainAccepted(reason)
-}
-
-// newConn makes the Conn. It has charged its own buffers to the budget when it returns, so
-// the promise of the handshake is withdrawn.
-func (s *settings) newConn(up *handshake.Connection, dialled bool) (*Conn, error) {
-	defer engine.Unreserve(up.Promised)
-	c, err := engine.New(up.Conn, up.QP, engine.Setup{
-		Network:  s.network,
-		Device:   up.Device,
-		Dialled:  dialled,
-		Decided:  !up.MustDecide && up.First == nil,
-		Declined: up.Declined,
-		Local:    up.Local,
-		Peer:     up.Peer,
-		First:    up.First,
-		Tuning: engine.Tuning{
-			Threshold: s.ZCopyThreshold,
-			BusyPoll:  s.BusyPoll,
-			Window:    s.ReadBuffer,
-			Logger:    s.Logger,
-		},
-	})
+	conn, err := d.DialContext(adopted.Plain(ctx), a.network.TCP, a.address)
+	if err != nil && local.Relieve(ctx, err) {
+		conn, err = d.DialContext(adopted.Plain(ctx), a.network.TCP, a.address)
+	}
 	if err != nil {
-		return nil, err
+		return nil, a.network.OpError("dial", nil, nil, err)
 	}
-	return publish(c), nil
+	return conn, nil
 }
 
-// plainReason returns why a connection is not of this library. asked is how a handshake ended; nil: there was none.
-func (s *settings) plainReason(c net.Conn, asked error) stats.PlainReason {
+// decide applies the rule for the address that a connection goes to. Further ones go there too.
+func (a *attempt) decide(conn net.Conn) error {
+	a.network = a.d.Config.options().RuledAt(a.network, rules.Client, conn.RemoteAddr())
+	set, err := a.d.Config.shared(a.network)
+	if err != nil {
+		return a.network.OpError("dial", conn.LocalAddr(), conn.RemoteAddr(), err)
+	}
+	a.set, a.client.Config = set, &set.handshake
+	a.address = conn.RemoteAddr().String()
+	return nil
+}
+
+// negotiate brings SDP about with the server at the other end of conn. On network tcp it fails only where
+// net.Dial does.
+func (a *attempt) negotiate(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	try := a.set.offer
+	if a.network.Only {
+		try = a.set.client
+	}
+	for {
+		up, err := try(ctx, &a.client, conn)
+		if err == nil {
+			return up, nil
+		}
+		next := a.client.Next(ctx, err)
+		if next == handshake.Keep {
+			a.logPlain(err)
+			return conn, nil
+		}
+		handshake.Abort(conn)
+		switch {
+		case next == handshake.Fail:
+			return nil, a.network.OpError("dial", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, a.publicError(err)))
+		case next == handshake.Redial && ctx.Err() == nil:
+			a.client.Remember(conn, err)
+			a.logPlain(err)
+		}
+		if conn, err = a.connect(ctx); err != nil || next == handshake.Redial {
+			return conn, err
+		}
+	}
+}
+
+// publicError returns the error that the program gets for one of the handshake.
+func (a *attempt) publicError(err error) error {
+	err = publicError(err)
+	if _, ok := err.(*NotSDPError); ok {
+		return a.network.Demanded(err)
+	}
+	return err
+}
+
+// logPlain notes why the connection is plain, and tells the logger.
+func (a *attempt) logPlain(err error) {
+	a.failed = err
+	reason := err.Error()
 	var not *handshake.NotSDPError
-	switch tcp, ok := c.(*net.TCPConn); {
-	case !ok:
-		return stats.PlainOther
-	case s.Network.Plain:
-		return stats.PlainRule
-	case s.Off:
-		return stats.PlainOff
-	case errors.As(asked, &not) && !not.Usable:
-		return stats.PlainPeer
-	case asked != nil:
-		return stats.PlainSetupFailed
-	case s.Asks() && s.MayAsk(observe.AddrPort(tcp.LocalAddr()).Addr().Unmap(), observe.AddrPort(tcp.RemoteAddr()).Addr().Unmap()):
-		return stats.PlainPeer // a server that has shown it before, or a client that did not ask
-	case sameHost(tcp):
-		return stats.PlainNoDevice
+	if errors.As(err, &not) {
+		reason = not.Reason()
 	}
-	return stats.PlainHost
+	a.set.handshake.Logger.Debug("sdp: dial: no SDP with peer, using plain TCP", "network", a.network.Name, "address", a.address, "reason", reason)
+}
+
+// logUnasked tells the logger that the connection is plain and that no Request was sent.
+func (a *attempt) logUnasked(ctx context.Context, conn net.Conn) {
+	if log := a.set.handshake.Logger; log.Enabled(ctx, slog.LevelDebug) {
+		log.Debug("sdp: dial: using plain TCP", "network", a.network.Name, "address", a.address, "plain", a.set.plainReason(conn, nil).String())
+	}
 }

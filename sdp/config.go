@@ -17,12 +17,12 @@ type Config struct {
 	// Devices lists the devices that may be used: "shm" between programs of one host, and
 	// "verbs" and "iwarp" in the order of preference, or "tcp" alone, which switches SDP off. Devices that
 	// this program or this machine lacks are skipped; an unknown or repeated name is an error. If Devices
-	// is set, no rule "use" applies. The default is SDP_DEVICES. If that is not set, network "tcp" uses
+	// is not empty, no rule "use" applies. The default, if it is empty, is SDP_DEVICES. If that is not set, network "tcp" uses
 	// "shm", and "verbs" with the peers of Probe from an address on RDMA hardware. Network "sdp" uses all.
 	Devices []string
 	// Probe lists the addresses that may be asked on network "tcp" whether they speak SDP over RDMA: Dial
 	// sends them a Request, and a listener waits for one from there. It does not matter for shared
-	// memory. The default is SDP_PEERS, such as "10.0.0.0/8,fd00::/8", and if that is not set there are none.
+	// memory. The default, if it is nil, is SDP_PEERS, such as "10.0.0.0/8,fd00::/8", and if that is not set there are none.
 	Probe []netip.Prefix
 
 	// ReplyTimeout is how long Dial waits for a Reply, or on network "sdp" for a peer to be met in shared memory.
@@ -40,11 +40,11 @@ type Config struct {
 	// the TCP connection than the listener does. The channel bypasses the proxy between them.
 	StepUpThroughProxies bool
 	// PeerUIDs lists the users, besides the program's own, whose programs may share memory with it. Both
-	// ends must allow it. The default is what the operator's rules say (statement "share"), or else
-	// SDP_PEER_UIDS, such as "33,1000".
+	// ends must allow it. The default, if it is nil, is what the operator's rules say (statement
+	// "share"), or else SDP_PEER_UIDS, such as "33,1000".
 	PeerUIDs []int
 	// ShmDir is a directory that containers of one host share. Programs in different network namespaces
-	// that have both mounted it can share memory, and who may write to it can act as one of them. It must
+	// that have both mounted it can share memory, and whoever may write to it can act as one of them. It must
 	// be owned by root or the program's user, and must not be writable by every user unless it is sticky.
 	// One that cannot be used is reported and ignored. The default is SDP_SHM_DIR, and if that is not set
 	// there is none. See docs/containers.md.

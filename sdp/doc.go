@@ -39,7 +39,7 @@
 // # Errors and security
 //
 // Every error of a connection or a listener is a [*net.OpError] that wraps net.ErrClosed,
-// os.ErrDeadlineExceeded, syscall.ECONNRESET, syscall.EPIPE or another cause, except io.EOF,
-// which is returned as it is. As with TCP there is no encryption and no authentication. Package
+// os.ErrDeadlineExceeded, syscall.ECONNRESET, syscall.EPIPE or another cause, except io.EOF and that
+// of [Listener.SetDeadline] after Close, which are returned as they are. As with TCP there is no encryption and no authentication. Package
 // crypto/tls works over a [Conn] as over any other connection.
 package sdp

@@ -230,6 +230,33 @@ func TestErrorsOfListenersAsTCPs(t *testing.T) {
 	})
 }
 
+// TestErrorsOfAListenerAreOpErrors, with the name of the network, also if the listener runs handshakes. Only that
+// of SetDeadline after Close is package net's.
+func TestErrorsOfAListenerAreOpErrors(t *testing.T) {
+	for _, network := range []string{"tcp", "sdp"} {
+		ln, err := Listen(network, "127.0.0.1:0")
+		require.NoError(t, err)
+		l := ln.(listening)
+		raw, err := l.SyscallConn()
+		require.NoError(t, err)
+		accept := func() error { _, err := l.Accept(); return err }
+		file := func() error { _, err := l.File(); return err }
+		control := func() error { return raw.Control(func(uintptr) {}) }
+		require.NoError(t, l.SetDeadline(time.Unix(1, 0)))
+		late := accept()
+		assert.ErrorIs(t, late, os.ErrDeadlineExceeded)
+		require.NoError(t, l.Close())
+		for _, err := range []error{late, accept(), file(), control(), l.Close()} {
+			var op *net.OpError
+			require.IsType(t, op, err)
+			assert.Equal(t, network, err.(*net.OpError).Net)
+		}
+		err = l.SetDeadline(time.Now())
+		assert.ErrorIs(t, err, net.ErrClosed)
+		assert.NotErrorAs(t, err, new(*net.OpError))
+	}
+}
+
 // TestErrorsNameTheNetwork: those of a connection on network sdp do so as Dial's, and those of a
 // connection or a listener that the program has made name the network of its address.
 func TestErrorsNameTheNetwork(t *testing.T) {

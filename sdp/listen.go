@@ -190,17 +190,20 @@ func (l *Listener) Accept() (net.Conn, error) {
 
 // SetDeadline sets the deadline for Accept calls, including those in progress. After it they
 // fail with an error that wraps os.ErrDeadlineExceeded. A zero time value disables the deadline. If the
-// underlying listener has no SetDeadline, the error wraps errors.ErrUnsupported.
+// underlying listener has no SetDeadline, the error wraps errors.ErrUnsupported. After Close it is
+// net.ErrClosed itself, as package net's is.
 func (l *Listener) SetDeadline(t time.Time) error {
 	defer runtime.KeepAlive(l)
+	err := errors.ErrUnsupported
 	if l.l != nil {
-		return l.l.SetDeadline(t)
+		err = l.l.SetDeadline(t)
+	} else if ln, ok := l.ln.(interface{ SetDeadline(time.Time) error }); ok {
+		err = ln.SetDeadline(t)
 	}
-	ln, ok := l.ln.(interface{ SetDeadline(time.Time) error })
-	if !ok {
-		return l.network.OpError("set", nil, l.Addr(), errors.ErrUnsupported)
+	if err == nil || errors.Is(err, net.ErrClosed) {
+		return err
 	}
-	return ln.SetDeadline(t)
+	return l.network.OpError("set", nil, l.Addr(), err)
 }
 
 // File returns a copy of the listening socket, which another process can use. Closing the
@@ -227,7 +230,7 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	}
 	raw, err := ln.SyscallConn()
 	if err != nil {
-		return nil, err
+		return nil, l.network.OpError("raw-control", nil, l.Addr(), err)
 	}
 	return &rawListener{raw, l}, nil
 }
@@ -241,7 +244,10 @@ type rawListener struct {
 func (r *rawListener) Control(f func(fd uintptr)) error {
 	err := r.RawConn.Control(f)
 	runtime.KeepAlive(r.l)
-	return err
+	if err != nil {
+		return r.l.network.OpError("raw-control", nil, r.l.Addr(), err)
+	}
+	return nil
 }
 
 // Close stops listening. If another process has the socket, connections in the kernel's backlog stay there

@@ -41,7 +41,7 @@ func (b *Budget) exceeds(bytes int64, part int64) bool {
 	return bytes > b.Limit()/part
 }
 
-// Allows reports whether one connection may promise so many bytes.
+// Allows reports whether one connection may promise that many bytes.
 func (b *Budget) Allows(bytes int) bool { return !b.exceeds(int64(bytes), shares) }
 
 // Clip returns how many of these bytes one connection may promise.

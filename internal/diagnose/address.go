@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/sdp"
 )
@@ -79,17 +80,11 @@ func Try(ctx context.Context, m *Machine, network, address string) *Path {
 	default:
 		p.meet(ctx)
 		local, remote := addrPort(c.LocalAddr()).Addr(), addrPort(c.RemoteAddr()).Addr()
-		if dir := os.Getenv("SDP_SHM_DIR"); p.Code == CodePlainPeer && dir != "" && !onOneHost(local, remote) {
+		if dir := os.Getenv("SDP_SHM_DIR"); p.Code == CodePlainPeer && dir != "" && !meeting.OneNamespace(local, remote) {
 			p.Advice = "let it use this library, and the directory that is " + dir + " here, in its SDP_SHM_DIR"
 		}
 	}
 	return p
-}
-
-// onOneHost reports whether two addresses are of one network namespace.
-func onOneHost(local, remote netip.Addr) bool {
-	local, remote = local.Unmap(), remote.Unmap()
-	return local == remote || local.IsLoopback() && remote.IsLoopback()
 }
 
 // failed records why a Dial failed.
@@ -162,7 +157,7 @@ func (p *Path) explain(m *Machine, c net.Conn, reasons []string) {
 		set(CodeNoDevice, "no device is used on this machine", "see what the devices lack")
 	case len(reasons) > 0:
 		set(CodeSetup, reasons[len(reasons)-1], "")
-	case onOneHost(local, remote):
+	case meeting.OneNamespace(local, remote):
 		set(CodeNoDevice, "shm is not used: "+m.device(shm).Reason, "see what the devices lack")
 	default:
 		set(CodeHost, fmt.Sprintf("the server is on another host or in another network namespace, and the way there (from %v) is not one of RDMA hardware", local.Unmap()),

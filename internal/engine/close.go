@@ -25,14 +25,18 @@ const (
 
 // CloseRead closes the direction from the peer. Reads no longer wait.
 func (c *Conn) CloseRead() error {
+	return c.opError("close", c.closeRead())
+}
+
+func (c *Conn) closeRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.poll.receiveArrivedReleasing() // a kernel knows of a reset that no call has returned
-	if c.phase.closed() {
-		return c.opError("close", errClosed)
-	}
-	if c.overLocked() {
-		return c.opError("close", syscall.ENOTCONN)
+	switch {
+	case c.phase.closed():
+		return errClosed
+	case c.overLocked():
+		return syscall.ENOTCONN
 	}
 	c.phase.closeRead()
 	c.refuseAdvertsLocked()
@@ -122,13 +126,14 @@ func (c *Conn) Close() error {
 	c.mu.Unlock()
 	d.close()
 
+	onThisHost := handshake.OnThisHost(c.tcp)
 	c.writeMu.Lock()
 	c.mu.Lock()
 	for c.poll.leader != nobody || c.zcopy.inRead() {
 		c.poll.followReleasing()
 	}
 	over, reset := k.stepReleasing()
-	wait := k.waitTimeLocked()
+	wait := k.waitTimeLocked(onThisHost)
 	c.dumpEnd(k.reset)
 	c.mu.Unlock()
 	c.writeMu.Unlock()
@@ -159,7 +164,7 @@ type closer struct {
 }
 
 // waitTimeLocked returns how long Close itself waits.
-func (k *closer) waitTimeLocked() time.Duration {
+func (k *closer) waitTimeLocked(onThisHost bool) time.Duration {
 	asks := k.conn.qp.Limits().Finishes
 	switch {
 	case k.linger > 0:
@@ -168,7 +173,7 @@ func (k *closer) waitTimeLocked() time.Duration {
 		// What is still in this process ends with it; and nothing may outlive the test of
 		// a bubble.
 		return closeTime
-	case handshake.OnThisHost(k.conn.tcp):
+	case onThisHost:
 		return graceTime
 	}
 	return 0
@@ -341,7 +346,7 @@ func (k *closer) conclude(reset bool) {
 		tcp.SetLinger(0) // a connection of TCP that is reset does not occupy its port any longer
 	}
 	c.tcp.Close()
-	if c.monitor != nil {
-		c.monitor.end()
+	if c.tcpMonitor != nil {
+		c.tcpMonitor.end()
 	}
 }

@@ -1,5 +1,3 @@
-// Package engine is the connection of SDP over RDMA: a [Conn] over a connected queue pair, which the
-// handshake has made. It knows neither how connections come up nor who may have them.
 package engine
 
 import (
@@ -19,28 +17,7 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// Conn is a connection of SDP over RDMA. It implements [net.Conn]. The Session decides what to send and what
-// a received message means; the Conn drives it with locks, polling, deadlines and Close.
-//
-// A Write is in write.go and send.go, or direct_write.go if it is not copied. A
-// message from the peer passes through poll.go, messages.go and promise.go (credit) to a Read
-// in read.go or direct_read.go. close.go and linger.go end the connection. state.go has its
-// states.
-//
-// The locks, from the outermost to the innermost, as package lockorder checks. Each may be taken
-// without the ones before it:
-//
-//   - writeMu and readMu serialise Writes and Reads, each for the whole call, so that the
-//     bytes of two calls do not mix.
-//   - out.mu guards the order of messages; see sender.
-//   - mu guards everything that follows it. It is never held across a call into the device
-//     that could block.
-//
-// A function whose name ends in Locked must be called with mu held, and does not release it. One
-// whose name ends in Releasing must be called with mu held too, but releases it in between and
-// returns with mu held: what its caller knew may not hold any more. One that ends in AndUnlock
-// returns without mu. The methods of promise and deadline, which never release mu, do without a
-// suffix.
+// Conn is a connection of SDP over RDMA. It implements [net.Conn]. The package comment has its locks.
 type Conn struct {
 	tcp    net.Conn // the connection that the handshake ran on
 	qp     rdma.QueuePair
@@ -51,6 +28,7 @@ type Conn struct {
 	readMu  lockorder.Mutex[lockorder.ConnRead]
 	out     sender
 
+	// mu guards the fields from here to workers, except recorded, network and told.
 	mu       lockorder.Mutex[lockorder.ConnState]
 	session  session.Session
 	promise  promise
@@ -65,6 +43,7 @@ type Conn struct {
 	health health
 	lent   lent
 	lost   bool  // a Write has found that the peer has closed, or an AbortConn has arrived
+	ackDue bool  // what has arrived should be acknowledged at once; see ackReleasing
 	exact  bool  // the device posts only the private buffers that there shall be; see promise
 	decoy  decoy // of RawConn.Read; none while one is in progress
 
@@ -77,8 +56,9 @@ type Conn struct {
 	recvErr     error     // nothing more will arrive: io.EOF, or why
 	sendErr     error     // nothing more can be sent
 
-	workers int32       // goroutines: the background poller, and an Abort
-	monitor *tcpMonitor // nil: none is needed
+	workers int32 // goroutines: the background poller, and an Abort
+
+	tcpMonitor *tcpMonitor // set before the program has the connection; nil: none is needed
 }
 
 // Setup is the result of the handshake, and what the connection is to be like.

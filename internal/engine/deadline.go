@@ -32,7 +32,7 @@ func (d *deadline) stop() {
 	}
 }
 
-// fire is called by a timer, *by, which need not be the present one. mu guards by's target.
+// fire is called by a timer, *by, which need not be the present one, and locks mu, which guards by's target.
 func (d *deadline) fire(by **time.Timer) {
 	d.conn.mu.Lock()
 	defer d.conn.mu.Unlock()
@@ -85,10 +85,11 @@ func (d *deadline) set(t time.Time) (passed bool) {
 // most connections have none.
 func (c *Conn) setDeadline(d **deadline, t time.Time) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.phase.closed() {
+		c.mu.Unlock()
 		return localOnly(c.opError("set", errClosed))
 	}
+	defer c.mu.Unlock()
 	if *d == nil && !t.IsZero() {
 		*d = &deadline{conn: c}
 	}

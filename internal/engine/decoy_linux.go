@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// decoyBytes is how many unread bytes the decoy shows at most. gRPC reads so many at a time.
+// decoyBytes is how many unread bytes the decoy shows at most. gRPC reads as many at a time.
 const decoyBytes = 32 << 10
 
 // decoy is a socket from which a callback of RawConn.Read reads unread bytes. The connection keeps

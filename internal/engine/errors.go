@@ -11,7 +11,8 @@ import (
 var errClosed = net.ErrClosed
 
 // opError returns err as package net would: as a *net.OpError with the operation, the network as the
-// program named it, and both addresses. If err is nil, it returns nil.
+// program named it, and both addresses. If err is nil, it returns nil. The caller must not hold mu:
+// the TCP connection may be of the program's own type, whose methods may block.
 func (c *Conn) opError(op string, err error) error {
 	if err == nil {
 		return nil

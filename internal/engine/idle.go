@@ -12,7 +12,7 @@ const (
 	idleTick  = 20 * time.Millisecond
 	idleTicks = 100 // ticks until buffers shrink
 	restTicks = 16  // ticks until an idle connection is visited less often:
-	restPause = 8   // once in so many ticks (a power of two)
+	restPause = 8   // once in this many ticks (a power of two)
 )
 
 // idleMonitor looks after connections on which no call is in progress. It is one goroutine
@@ -54,7 +54,7 @@ func (m *monitor) watchLocked(c *Conn) {
 		c.idle.ticks = 0
 		m.mu.Lock()
 		m.conns[c] = 0
-		m.wakeLocked()
+		m.wake()
 		m.mu.Unlock()
 	}
 }
@@ -75,19 +75,19 @@ func (m *monitor) addLocked(c *Conn) {
 		m.conns = make(map[*Conn]int64)
 	}
 	m.conns[c] = 0
-	m.wakeLocked()
+	m.wake()
 }
 
-// wakeLocked makes run wake at the next tick.
-func (m *monitor) wakeLocked() {
+// wake makes run wake at the next tick. The caller holds m.mu.
+func (m *monitor) wake() {
 	m.next = m.now + 1
 	if m.ticker != nil && !m.soon {
-		m.sleepLocked(1)
+		m.sleep(1)
 	}
 }
 
-// sleepLocked makes run wake after so many ticks.
-func (m *monitor) sleepLocked(ticks int64) {
+// sleep makes run wake after the given number of ticks. The caller holds m.mu.
+func (m *monitor) sleep(ticks int64) {
 	m.soon = ticks <= 1
 	m.ticker.Set(time.Duration(ticks) * idleTick)
 }
@@ -99,11 +99,11 @@ func (m *monitor) removeLocked(c *Conn) {
 	defer m.mu.Unlock()
 	delete(m.conns, c)
 	if len(m.conns) == 0 {
-		m.wakeLocked() // to end
+		m.wake() // to end
 	}
 }
 
-// restLocked lets up to so many ticks pass until the next visit to c, and returns how many.
+// restLocked lets up to the given number of ticks pass until the next visit to c, and returns how many.
 // ticks is a power of two. Connections that rest are visited together, because it is the wake-ups
 // that cost, but not all that rest for longer than restPause, because there may be thousands.
 func (m *monitor) restLocked(c *Conn, ticks int32) int32 {
@@ -148,7 +148,7 @@ func (m *monitor) run(t *ticker.Ticker) {
 				m.next = min(m.next, max(at, m.now+1))
 			}
 		}
-		m.sleepLocked(m.next - m.now)
+		m.sleep(m.next - m.now)
 		m.mu.Unlock()
 		clear(due)
 	}

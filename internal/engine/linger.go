@@ -18,8 +18,8 @@ const (
 	// lingerMost is how many ticks the idle monitor lets pass at most between two visits to a
 	// closed connection. Otherwise it lets as many pass as have passed since Close.
 	lingerMost = 128
-	// lingerShare is what part of the descriptors that the process may have closed connections keep:
-	// one in so many. TCP's need none.
+	// Closed connections keep at most one in lingerShare of the descriptors that the process may have.
+	// TCP's need none.
 	lingerShare = 4
 )
 

@@ -51,7 +51,7 @@ func (c *Conn) completedLocked(wc *rdma.Completion) {
 func (c *Conn) carryOutLocked(m *session.Event) {
 	switch {
 	case m.MID == wire.MIDDisConn:
-		c.ackNow()
+		c.ackDue = true
 	case m.Reset:
 		// It follows the end of what the peer sends. A kernel that has received a FIN reports a
 		// reset to Writes alone, and as EPIPE.

@@ -35,11 +35,14 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.wri
 // SetLinger sets what Close does with data that the peer has not acknowledged.
 func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.phase.closed() {
+	closed := c.phase.closed()
+	if !closed {
+		c.closer.linger = int32(max(-1, min(sec, math.MaxInt32)))
+	}
+	c.mu.Unlock()
+	if closed {
 		return c.opError("set", errClosed)
 	}
-	c.closer.linger = int32(max(-1, min(sec, math.MaxInt32)))
 	return nil
 }
 

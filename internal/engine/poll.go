@@ -104,6 +104,7 @@ func (p *poller) leadReleasing() {
 		c.out.sendDue()
 		c.mu.Lock()
 	}
+	c.ackReleasing()
 	p.leader.resign()
 	p.broadcastLocked()
 	idleMonitor.watchLocked(c)
@@ -125,8 +126,21 @@ func (p *poller) receiveReadyReleasing() {
 			break
 		}
 	}
+	c.ackReleasing()
 	p.leader.resign()
 	p.broadcastLocked()
+}
+
+// ackReleasing has the kernel acknowledge what has arrived, if that is due. It releases mu for
+// that, because the program's own type of TCP connection may block.
+func (c *Conn) ackReleasing() {
+	if !c.ackDue {
+		return
+	}
+	c.ackDue = false
+	c.mu.Unlock()
+	c.ackNow()
+	c.mu.Lock()
 }
 
 // receiveArrivedReleasing receives what had arrived when it was called. If a call other than the

@@ -15,7 +15,7 @@ const (
 	minBuffers   = 8        // the least that SetReadBuffer can ask for: enough small messages to gather
 	recvSize     = 16 << 10 // bytes in each of them at the start,
 	leastSize    = 4 << 10  // with leastBuffers,
-	smallestSize = 512      // and with a small Config.ReadBuffer, at least
+	smallestSize = 512      // and with a small Tuning.Window, at least
 	// recvWindow is how many bytes the private buffers hold together, approximately, unless
 	// the program says otherwise.
 	recvWindow = 8 << 20
@@ -312,9 +312,9 @@ func (p *promise) repost() {
 // readAhead gives the peer more buffers while it waits for this program to read and this
 // program waits for it: two programs that write much before they read would otherwise wait
 // for each other forever. It stops at twice the window, or at leastAhead. Small messages do not
-// get buffers but are gathered. On a device that began with few buffers it also gives more to a peer for which this program alone does not read, up to exactUnread,
-// because the peer could have written as much over TCP. It is called when nothing has moved for
-// a tick.
+// get buffers but are gathered. On a device that began with few buffers the peer gets more
+// although this program does not wait, up to exactUnread, because it could have written as much
+// over TCP. It is called when nothing has moved for a tick.
 func (p *promise) readAhead() {
 	c := p.conn
 	few := p.conn.exact && p.bytes() < exactUnread

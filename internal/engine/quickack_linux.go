@@ -7,7 +7,8 @@ import (
 )
 
 // ackNow makes the kernel acknowledge what has arrived immediately. The peer is closing, and
-// waits until it knows that nothing was lost; a delayed acknowledgement may take 40 ms.
+// waits until it knows that nothing was lost; a delayed acknowledgement may take 40 ms. The caller
+// must not hold mu.
 func (c *Conn) ackNow() {
 	sc, ok := c.tcp.(syscall.Conn)
 	if !ok {

@@ -8,7 +8,7 @@ import (
 )
 
 // TestSize: an idle connection is little more than its Conn. Go's allocator rounds
-// up, to 896 bytes or the next 128, and puts 8 in front of what has pointers.
+// up, to 768 bytes or the next 128, and puts 8 in front of what has pointers.
 func TestSize(t *testing.T) {
-	assert.LessOrEqual(t, unsafe.Sizeof(Conn{})+8, uintptr(896))
+	assert.LessOrEqual(t, unsafe.Sizeof(Conn{})+8, uintptr(768))
 }

@@ -30,8 +30,8 @@ func (c *Conn) monitorTCP() {
 	if !c.qp.Limits().NeedsKeepalive {
 		return
 	}
-	c.monitor = &tcpMonitor{quiet: probeTime, stop: make(chan struct{}), done: make(chan struct{})}
-	go c.monitor.run(c)
+	c.tcpMonitor = &tcpMonitor{quiet: probeTime, stop: make(chan struct{}), done: make(chan struct{})}
+	go c.tcpMonitor.run(c)
 }
 
 func (m *tcpMonitor) run(c *Conn) {

@@ -91,7 +91,7 @@ func TestGoesOnWithoutTCP(t *testing.T) {
 		defer qp.mu.Unlock()
 		return qp.said
 	}
-	c.monitor.quiet = time.Millisecond
+	c.tcpMonitor.quiet = time.Millisecond
 	before := said()
 	tcp.ends <- io.EOF
 	require.Eventually(t, func() bool { return said() > before+2 }, soon, time.Millisecond)
@@ -105,7 +105,7 @@ func TestGoesOnWithoutTCP(t *testing.T) {
 	qp.end(syscall.ETIMEDOUT) // which it has
 	_, err = c.Read(make([]byte, 1))
 	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
-	<-c.monitor.done
+	<-c.tcpMonitor.done
 }
 
 // TestDeadlineUnderneath: one that the program's own connection sets says nothing of
@@ -113,7 +113,7 @@ func TestGoesOnWithoutTCP(t *testing.T) {
 func TestDeadlineUnderneath(t *testing.T) {
 	c, tcp := overDistant(t)
 	defer c.Close()
-	c.monitor.quiet = time.Millisecond
+	c.tcpMonitor.quiet = time.Millisecond
 	for range 3 {
 		tcp.ends <- os.ErrDeadlineExceeded
 	}
@@ -128,13 +128,13 @@ func TestDeadlineUnderneath(t *testing.T) {
 func TestKeepAliveUnderneathEndsWithClose(t *testing.T) {
 	for _, end := range []bool{false, true} {
 		c, tcp := overDistant(t)
-		c.monitor.quiet = time.Hour
+		c.tcpMonitor.quiet = time.Hour
 		if end {
 			tcp.ends <- io.EOF
 		}
 		closed := make(chan error, 1)
 		go func() { closed <- c.Close() }()
 		assert.NoError(t, await(t, closed, soon))
-		<-c.monitor.done
+		<-c.tcpMonitor.done
 	}
 }

@@ -1,5 +1,5 @@
 // Package fault finds memory of the program that is gone, such as the end of a mapped file that was
-// truncated. A system call that meets such memory returns EFAULT. A copy in this process would end the program. So who
+// truncated. A system call that meets such memory returns EFAULT. A copy in this process would end the program. So whoever
 // copies a program's memory looks at a byte of each of its pages first, unless the memory is certainly Go's. If it
 // disappears after that, the program crashes, as in any copy.
 package fault

@@ -32,7 +32,8 @@ func madeHere(peer wire.HostID) bool {
 }
 
 // OnThisHost reports whether conn ends on the host where it begins, as far as its addresses
-// show: it is a Unix socket, or both ends have one address, or a loopback address.
+// show: it is a Unix socket, or both ends have one address, or the remote one is a loopback address. It
+// decides about checksums and short waits; package local decides who may share memory.
 func OnThisHost(conn net.Conn) bool {
 	if _, unix := conn.RemoteAddr().(*net.UnixAddr); unix {
 		return true

@@ -14,17 +14,17 @@ type (
 
 	Dump        struct{} // of the dump in progress
 	OpenConns   struct{} // of the list of open connections
-	ConnWrite   struct{} // conn.writeMu
-	ConnRead    struct{} // conn.readMu
-	ConnSend    struct{} // sender.mu
-	ConnState   struct{} // conn.mu
+	ConnWrite   struct{} // engine.Conn.writeMu
+	ConnRead    struct{} // engine.Conn.readMu
+	ConnSend    struct{} // engine.sender.mu
+	ConnState   struct{} // engine.Conn.mu
 	IdleMonitor struct{} // of the visits to idle connections over RDMA
 	DeviceRead  struct{} // of iwarp's receiving half
 	DeviceSend  struct{} // of iwarp's sending half
 )
 
-// order is what docs/concurrency.md says: of each line, a lock may be taken while those before it are
-// held. Locks that have no line in common may be taken in either order, but not in both.
+// order has the locks of docs/concurrency.md, and those of the dump and of devices: of each line, a lock may be
+// taken while those before it are held. Locks that have no line in common may be taken in either order, but not in both.
 var order = [][]any{
 	{StreamWrite{}, StreamRead{}, StreamStep{}, StreamState{}, Doorbell{}, Watch{}},
 	{StreamState{}, Doorbell{}, SegmentPool{}},

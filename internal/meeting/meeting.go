@@ -27,8 +27,7 @@ type Ends struct {
 
 // Apart reports whether the ends may be in different network namespaces, and meet in the directory.
 func (e *Ends) Apart() bool {
-	d, a := e.Dialler.Addr().Unmap(), e.Acceptor.Addr().Unmap()
-	return e.Dir != "" && d != a && !(d.IsLoopback() && a.IsLoopback())
+	return e.Dir != "" && !OneNamespace(e.Dialler.Addr(), e.Acceptor.Addr())
 }
 
 // name is the abstract name at which the ends meet, or that of a file in the directory. The latter has the dialler's
@@ -86,9 +85,6 @@ func Invite(e Ends, f Facts) (*Meeting, error) {
 	}
 	if err != nil {
 		m.Close()
-		if errors.Is(err, unix.EADDRINUSE) {
-			err = fmt.Errorf("another process has the socket %s: %w", m.name, err)
-		}
 		return nil, err
 	}
 	if e.Apart() {

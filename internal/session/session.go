@@ -4,8 +4,8 @@
 // A Session has no goroutine, lock, clock or I/O. Its driver posts the messages that the
 // Session puts into a [Batch] and reports how many were sent (Sent). It passes every
 // received message to Receive and acts on the result. A Write repeats PlanWrite, and a Read
-// repeats PlanRead, until the plan is to return. The drivers are package sdp, which holds a
-// connection's lock during each call, and the simulator in test/sim.
+// repeats PlanRead, until the plan is to return. The drivers are package engine, which holds
+// a connection's lock during each call, and the simulator in test/sim.
 //
 // Packages credits, bcopy and zcopy each decide about one mechanism. The Session combines
 // them.

@@ -22,8 +22,8 @@ type awake struct {
 
 const (
 	awakeTime  = 5 * time.Millisecond // for so long waits with steps follow each other without parking,
-	awakeWaits = 7                    // but at least so many;
-	awakeBusy  = 40                   // and more than so many in that time never park
+	awakeWaits = 7                    // but at least this many;
+	awakeBusy  = 40                   // and processes with more in that time never park
 )
 
 // parked records that a wait has parked. It rarely writes, because all processors read last.

@@ -62,7 +62,7 @@ type wakeups struct {
 }
 
 const (
-	measured  = 16                    // one in so many waits that park is measured
+	measured  = 16                    // one in this many waits that park is measured
 	forgotten = 10 * time.Millisecond // a wait that takes longer is ignored
 	costMost  = 25 * time.Microsecond // the rest is work of other goroutines
 	costFirst = 5 * time.Microsecond  // until one was measured

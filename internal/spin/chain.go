@@ -24,7 +24,7 @@ const (
 	chainOwn   = 150 * time.Microsecond // the same, if the wait's own events are among those
 	chainWaits = 4                      // waits between two looks at the clock
 	chainYield = 8                      // looks at the network between two yields to the process
-	chainCosts = 64                     // the time between two looks is at least so many times what one takes
+	chainCosts = 64                     // the time between two looks is at least this multiple of what one takes
 )
 
 // lookTakes is what a look at the network takes, in ns: much where system calls are slow, as under

@@ -8,7 +8,7 @@ const (
 	// roomTime is for how long to poll for room. A peer takes 30 µs to copy half a ring to its
 	// program if the ring is in its caches, and some 100 µs otherwise.
 	roomTime  = 200 * time.Microsecond
-	roomYield = 16 // every so many looks, one comes after a yield to the machine
+	roomYield = 16 // one look in this many comes after a yield to the machine
 	mostVain  = 64 // calls without a look after one in vain, at most
 )
 

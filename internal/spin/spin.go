@@ -18,13 +18,13 @@ const (
 	pureMost  = 16
 
 	stepPauses  = 2                      // PAUSEs in each step
-	stepYield   = 4                      // every so many steps, one yields to the machine,
+	stepYield   = 4                      // one step in this many yields to the machine,
 	stepGosched = 16                     // and one to the process, if goroutines wait for a P
 	yieldShort  = 1500 * time.Nanosecond // after a yield of at most this, no other thread has run
 	yieldLong   = 200 * time.Microsecond // after a longer one, another thread wants the processor
 	shortest    = 50 * time.Microsecond  // the least time for steps,
 	longest     = 400 * time.Microsecond // the most,
-	wakes       = 8                      // and in between, so many times what a wake-up takes
+	wakes       = 8                      // and in between, this multiple of what a wake-up takes
 	least       = 3                      // the score at which a wait takes steps at first,
 	most        = 256                    // and at most, if attempts keep failing
 

@@ -75,7 +75,7 @@ type Conn struct {
 	Opened  time.Time `json:"opened"`
 
 	OnTCP string `json:"on_tcp,omitempty"` // why a connection is on TCP that could be in shared memory
-	Moves uint64 `json:"moves"`            // of what this end sends, to shared memory, so far
+	Moves uint64 `json:"moves"`            // to shared memory, so far: one for each segment
 
 	Sent      uint64 `json:"sent"` // bytes
 	Received  uint64 `json:"received"`
@@ -91,8 +91,8 @@ type Conn struct {
 	Buffers    int `json:"buffers"`
 	BufferSize int `json:"buffer_size"`
 
-	Mode     string            `json:"mode"`               // socket, ring, bcopy or zcopy
-	Declined map[string]string `json:"declined,omitempty"` // why devices are not used
+	Mode     string            `json:"mode"`     // socket, ring, bcopy or zcopy
+	Declined map[string]string `json:"declined"` // why devices are not used
 }
 
 // DirName is the name of a user's directory, without the user's number.

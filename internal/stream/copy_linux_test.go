@@ -92,8 +92,7 @@ func fileOf(t *testing.T, data []byte) *os.File {
 // TestCopies: io.Copy and WriteBuffers transfer everything, while the connection moves and comes home.
 func TestCopies(t *testing.T) {
 	data := pattern(1, 5<<20+17)
-	before := MovesTotal()
-	defer func() { assert.Greater(t, MovesTotal(), before) }()
+	var moved uint64
 	for name, from := range sources {
 		for _, moves := range []bool{false, true} {
 			for _, direct := range []bool{false, true} {
@@ -128,9 +127,11 @@ func TestCopies(t *testing.T) {
 				read, _ := b.Totals()
 				assert.EqualValues(t, len(data), read)
 				stop()
+				moved += a.Moves() + b.Moves()
 			}
 		}
 	}
+	assert.Positive(t, moved)
 }
 
 // TestWriteBuffers: slices of all sizes arrive in order, those of other Writes not between them, and v is consumed.

@@ -14,5 +14,6 @@
 // Locks: a Read holds rmu, a Write wmu, for as long as it takes; a direction's half of the link belongs to
 // the holder. A call that waits on TCP lends its half to visits, which take it with a compare-and-swap of
 // the half's place. Conn.mu and the doorbell's lock are taken last. Close takes wmu, then rmu,
-// after it has woken their holders.
+// after it has woken their holders. A function whose name ends in Locked must be called with the lock that its
+// comment names, and does not release it.
 package stream

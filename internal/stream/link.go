@@ -69,10 +69,11 @@ func (h *half) borrow() (p place, ok bool) {
 	return p &^ lent, p&lent != 0 && h.swap(p, visited)
 }
 
-// onStep is called at each step of moving and coming home. Tests set it, to stop or kill a process there.
+// onStep is called by atStep. Tests set it, to stop or kill a process at a step.
 var onStep func(name string)
 
-func step(name string) {
+// atStep marks a step of moving or coming home, for tests.
+func atStep(name string) {
 	if onStep != nil {
 		onStep(name)
 	}
@@ -130,7 +131,7 @@ func (c *Conn) attach(seg *shm.Segment, socket, charged int) error {
 	l.reader.lend() // a call that waits on the socket already does not know of the link
 	l.writer.lend()
 	c.linked.Store(l)
-	step("attached")
+	atStep("attached")
 	monitor.add(c)
 	return nil
 }
@@ -154,7 +155,6 @@ func (l *link) hold() bool {
 func (l *link) countMove() {
 	if !l.counted.Swap(true) {
 		l.c.moves.Add(1)
-		movesTotal.Add(1)
 	}
 }
 
@@ -162,7 +162,7 @@ func (l *link) drop() {
 	if l.refs.Add(-1) > 0 {
 		return
 	}
-	step("to unmap")
+	atStep("to unmap")
 	c, in, out := l.c, l.reader.ring.Position(), l.writer.ring.Position()
 	l.bell.Close()
 	l.seg.Release()
@@ -233,7 +233,7 @@ func (l *link) leave() (left bool) {
 	if !l.hold() {
 		return true
 	}
-	step("leaving")
+	atStep("leaving")
 	if !l.seg.Leaving() {
 		l.seg.Leave()
 		l.bell.Ring()

@@ -32,7 +32,7 @@ type mover struct {
 
 	stepMu  lockorder.Mutex[lockorder.StreamStep] // taken after rmu and wmu
 	learned bool
-	pinned  bool  // the connection stays on TCP, as why says
+	stays   bool  // the connection stays on TCP, as why says
 	meets   int16 // calls of Meet in progress
 	moves   atomic.Uint32
 	trigger trigger.Trigger
@@ -129,7 +129,7 @@ var (
 	errIdle    = errors.New("connection was idle")
 	errPolled  = errors.New("program polls the connection's descriptor")
 	errNobody  = errors.New("peer does not share memory")
-	errPinned  = errors.New("program has asked for the connection's descriptor")
+	errGiven   = errors.New("program has asked for the connection's descriptor")
 	errShared  = errors.New("connection's socket is used elsewhere, too")
 	errAltered = errors.New("connection's socket has a filter or an upper layer protocol (TCP_ULP)")
 	errMemory  = errors.New("memory budget is used up; raise SDP_MEMORY")
@@ -250,7 +250,7 @@ func (c *Conn) begin() (err error) {
 		return err
 	}
 	c.meeting = m
-	step("met")
+	atStep("met")
 	score := c.score()
 	c.trigger.Begin(score, time.Since(epoch))
 	c.next.Store(score + 1)
@@ -316,7 +316,7 @@ func (c *Conn) isMeeting() bool {
 
 // meetingFailed ends a meeting that has failed. stepMu is held.
 func (c *Conn) meetingFailed(err error) {
-	step("meeting failed")
+	atStep("meeting failed")
 	c.endMeeting()
 	c.why.Store(&err)
 	c.trigger.End(c.restless)
@@ -368,7 +368,7 @@ func (c *Conn) stay(why error) {
 	defer c.stepMu.Unlock()
 	c.why.Store(&why)
 	c.trigger.Never()
-	c.pinned = true
+	c.stays = true
 	c.endMeeting()
 	c.next.Store(math.MaxUint64)
 }

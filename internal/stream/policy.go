@@ -3,7 +3,6 @@ package stream
 import (
 	"errors"
 	"net/netip"
-	"sync/atomic"
 
 	"github.com/gosdp/gosdp/internal/trigger"
 )
@@ -30,10 +29,5 @@ type Policy struct {
 	// Restless makes connections move as soon as they can, and come home every few calls at random, for tests.
 	Restless bool
 }
-
-var movesTotal atomic.Uint64
-
-// MovesTotal returns how often the connections of this process have moved.
-func MovesTotal() uint64 { return movesTotal.Load() }
 
 var errNoPolicy = errors.New("shared memory is not enabled for the connection")

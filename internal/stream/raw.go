@@ -83,7 +83,7 @@ func (c *Conn) lockAtHome(dir which, mu sync.Locker, deadline *atomic.Int64) err
 // that was in shared memory is on TCP before. It fails if that takes more than ten seconds, because the peer does not
 // answer, or the kernel is so short of memory that TCP does not take it.
 func (c *Conn) File() (*os.File, error) {
-	c.stay(errPinned)
+	c.stay(errGiven)
 	if !c.linked.Load().comeHome(incoming|outgoing, within(timing.File)) {
 		return nil, c.fail("file", errAway)
 	}

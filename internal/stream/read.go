@@ -226,7 +226,7 @@ func (l *link) readSocket(fd uintptr) bool {
 			c.keepEnd(end)
 			r.move(inRing)
 			l.countMove()
-			step("entered")
+			atStep("entered")
 			return true
 		case end != nil && w.Moved():
 			r.err = unix.ECONNRESET // bytes before the ring are lost
@@ -268,9 +268,9 @@ func (l *link) consent(fd uintptr) bool {
 		case ending, unknown:
 			return false
 		}
-		step("to consent")
+		atStep("to consent")
 		r.gate.Consent()
-		step("consented")
+		atStep("consented")
 	}
 	return true
 }
@@ -291,7 +291,7 @@ func (l *link) readReturning(w gate.Word, end error) bool {
 	case c.in.Load() < w.Sent():
 		r.err = unix.ECONNRESET
 	default:
-		step("rest of the ring")
+		atStep("rest of the ring")
 		c.mu.Lock()
 		before := r.ring.Position()
 		r.ring.Discard(c.in.Load() - w.Sent()) // TCP had these
@@ -389,9 +389,9 @@ func (l *link) leaveReader(at place) place {
 	case at == returning || r.ended:
 		return at
 	}
-	step("to recall")
+	atStep("to recall")
 	result := r.gate.Recall()
-	step("recalled")
+	atStep("recalled")
 	switch result {
 	case gate.Unmoved:
 		return home

@@ -114,7 +114,7 @@ func (c *Conn) TryMeet() (met bool, err error) {
 		return true, nil
 	case c.policy == nil:
 		return false, errNoPolicy
-	case c.pinned:
+	case c.stays:
 		return false, *c.why.Load()
 	case c.meeting == nil:
 		err = c.begin()

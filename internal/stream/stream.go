@@ -196,9 +196,6 @@ func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
 // RemoteAddr returns the TCP connection's remote address.
 func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
 
-// Counts returns how many bytes have gone through the TCP connection.
-func (c *Conn) Counts() (read, written uint64) { return c.in.Load(), c.out.Load() }
-
 // Totals returns how many bytes Reads have returned and Writes have accepted, wherever the connection was.
 func (c *Conn) Totals() (read, written uint64) {
 	in, out := c.Rings()

@@ -184,7 +184,7 @@ func (l *link) writeSocket(fd uintptr) bool {
 			l.refuse(errAltered)
 			return true
 		case own, ending:
-			step("to join")
+			atStep("to join")
 			w.gate.Join(c.out.Load())
 			w.joined = true
 		}
@@ -192,11 +192,11 @@ func (l *link) writeSocket(fd uintptr) bool {
 	for len(w.buf) > 0 {
 		if w.joined && w.gate.Move() {
 			w.move(inRing)
-			step("moved")
+			atStep("moved")
 			l.countMove()
 			return true
 		}
-		step("to send")
+		atStep("to send")
 		n, err := send(fd, w.buf[:min(len(w.buf), linkedChunk)])
 		switch {
 		case err == unix.EAGAIN:
@@ -209,10 +209,10 @@ func (l *link) writeSocket(fd uintptr) bool {
 		c.sent(w.buf[:n])
 		w.n += n
 		w.buf = w.buf[n:]
-		step("to publish")
+		atStep("to publish")
 		if w.joined {
 			w.gate.Published(n)
-			step("published")
+			atStep("published")
 			l.wakeReader()
 		}
 	}
@@ -245,7 +245,7 @@ func (l *link) sendRest(fd uintptr) (done bool, err error) {
 	for {
 		rest := w.ring.Rest(w.back)
 		if len(rest) == 0 {
-			step("to be home")
+			atStep("to be home")
 			w.gate.Home()
 			l.wakeReader()
 			return true, nil
@@ -260,7 +260,7 @@ func (l *link) sendRest(fd uintptr) (done bool, err error) {
 		l.c.bothOut += uint64(n)
 		l.c.mu.Unlock()
 		w.back += uint64(n)
-		step("sent a rest")
+		atStep("sent a rest")
 	}
 }
 
@@ -342,8 +342,8 @@ func (l *link) abort() {
 	l.bell.Rouse()
 }
 
-// measure sets capacity and patience. The kernel takes at least as many bytes as fifteen sixteenths of the size of its send buffer,
-// because the peer's receive buffer takes some, too.
+// measure sets capacity and patience. The kernel takes at least seven eighths of the size of its send buffer, because the
+// peer's receive buffer takes some, too.
 func (l *link) measure() {
 	size, ms := 0, 0
 	l.raw.Control(func(fd uintptr) {
@@ -440,13 +440,13 @@ func (l *link) leaveWriter(at place) place {
 	case inRing:
 		recalled := w.gate.Load().Recalled() // before the reader's position, which is final then
 		unread, err := w.ring.Unread()
-		step("looked")
+		atStep("looked")
 		switch {
 		case err != nil:
 			l.violated(err)
 			return at
 		case recalled:
-			step("heard the recall")
+			atStep("heard the recall")
 			w.back = w.ring.Taken()
 		case !l.bell.Gone():
 			return at // the reader will recall it

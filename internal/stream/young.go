@@ -21,7 +21,7 @@ var looks = [...]time.Duration{timing.YoungFirst, 160 * time.Millisecond, 480 * 
 const (
 	lookEvery = int64(timing.YoungStep)  // between the steps of a meeting
 	least     = int64(timing.YoungFirst) // between other visits
-	linger    = 50 * time.Millisecond    // after the last connection, for the next one
+	lull      = 50 * time.Millisecond    // after the last connection, for the next one
 )
 
 type nursery struct {
@@ -98,7 +98,7 @@ func (n *nursery) visit() (again bool) {
 		return false
 	default:
 		n.idle = true
-		n.ticker.Set(linger)
+		n.ticker.Set(lull)
 	}
 	return true
 }

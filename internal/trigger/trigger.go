@@ -23,8 +23,8 @@ const (
 	mostVain = 3           // meetings in vain, after which a connection stays on TCP
 )
 
-// Score returns the score of a connection that has turned so often from reading to writing and moved so many
-// bytes, in both directions.
+// Score returns the score of a connection from how often it has turned from reading to writing, and how many bytes
+// it has moved in both directions.
 func Score(turns, bytes uint64) uint64 { return turns + bytes/bytesPerPoint }
 
 // Action is what a connection does next.
@@ -34,13 +34,12 @@ type Action int
 const (
 	Nothing Action = iota
 	Invite         // a dialler lets the acceptor find it
-	Wait           // a meeting goes on, or is given up after Patience
+	Wait           // a meeting goes on, or is given up after timing.MeetTime
 	Seek           // an acceptor looks for the dialler
 	Abandon        // the meeting has lasted for long enough
 )
 
-// Trigger is the state of one connection. The caller serialises its methods, except that Due may be called
-// with a stale next score.
+// Trigger is the state of one connection. The caller serialises its methods.
 type Trigger struct {
 	dialler bool
 	never   bool

@@ -12,7 +12,7 @@ import (
 
 // violations are what a hostile peer does with FPDUs. good precedes the violation and is correct;
 // bad is the ULPDU that violates a rule. The rules are those that docs/protocol.md builds on;
-// package sdp has the tables for the rules of that page.
+// package engine has the tables for the rules of that page.
 var violations = []struct {
 	name       string
 	rule, what string  // of the *rdma.ProtocolError

@@ -29,7 +29,7 @@ type ring struct {
 const (
 	leastRing = 16 << 10
 	mostRing  = 512 << 10
-	ringSteps = 4 // a ring that is full becomes so many times as large
+	ringSteps = 4 // a ring that is full becomes this many times as large
 )
 
 // used returns how many bytes the device may still take.

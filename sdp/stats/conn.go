@@ -39,7 +39,7 @@ type OpenConn struct {
 	Conn
 }
 
-// Totals are the statistics of all SDP connections of this process.
+// Totals are the statistics of all connections of package sdp in this process.
 type Totals struct {
 	Open   int    // connections that are open now
 	Opened uint64 // connections that have been opened so far

@@ -6,7 +6,7 @@
 //     with its reason. A difference that is not listed fails, and so does one that is gone,
 //     unless it depends on timing.
 //   - modes_test.go runs the go command in all the ways that people use it.
-//   - program_test.go checks what a program sees.
+//   - program_test.go and restart_test.go check what a program sees.
 //   - others_test.go does with the tests of other projects what suites_test.go does.
 //   - thirdparty_test.go runs programs from the module proxy.
 //

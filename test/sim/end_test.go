@@ -7,7 +7,7 @@ import (
 	"github.com/gosdp/gosdp/zcopy"
 )
 
-// end is one end of the connection: a Session, and what sdp.Conn is to it.
+// end is one end of the connection: a Session, and what engine.Conn is to it.
 type end struct {
 	w    *world
 	name string

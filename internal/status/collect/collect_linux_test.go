@@ -4,7 +4,6 @@ package collect
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,7 +16,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -234,67 +232,6 @@ func giveTime(t *testing.T, d time.Duration) {
 	t.Cleanup(func() { decodeTime = was })
 }
 
-// full returns the document of a program with many connections.
-func full(t *testing.T, conns int) string {
-	t.Helper()
-	text := strings.Repeat("x", 80)
-	c := status.Conn{Local: text, Remote: text, Device: "shm", Mode: "zcopy", Sent: 1 << 62, Declined: map[string]string{"verbs": text}}
-	p := status.Program{Version: status.Version, Name: "full"}
-	for range conns {
-		p.Conns = append(p.Conns, c)
-	}
-	var b strings.Builder
-	require.NoError(t, p.Write(&b))
-	return b.String()
-}
-
-// TestManyConnectionsAreListed of several programs.
-func TestManyConnectionsAreListed(t *testing.T) {
-	giveTime(t, time.Minute)
-	conns := status.MaxListed
-	if testing.Short() {
-		conns /= 20
-	}
-	dir, text := newDir(t), full(t, conns)
-	for range 4 {
-		serve(t, dir, says(text))
-	}
-	programs, _ := collectUntil(t, dir)
-	require.Len(t, programs, 4)
-	for _, p := range programs {
-		require.Len(t, p.Conns, conns)
-	}
-}
-
-// TestDecodingIsBounded: what takes too long is left out, and named. No user's programs wait for all
-// programs of another.
-func TestDecodingIsBounded(t *testing.T) {
-	giveTime(t, 0)
-	many, few := newDir(t), newDir(t)
-	serve(t, many, says(full(t, 100)))
-	_, failures := Collect([]string{many})
-	require.Len(t, failures, 1)
-	require.ErrorIs(t, failures[0].Err, errLong)
-	_, err := decode([]byte(`{"version":1,"connections":[{}`+strings.Repeat(",{}", maxConns-1)+`]}`), maxConns, time.Now().Add(time.Millisecond))
-	require.ErrorIs(t, err, errLong)
-	a := func(dir string, n int) answer {
-		return answer{socket: socket{&directory{path: dir}, fmt.Sprint(n)}, text: make([]byte, n)}
-	}
-	var order []string
-	for _, a := range inTurns([]*visit{{answers: []answer{a(many, 3), a(many, 1), a(many, 2)}}, {answers: []answer{a(few, 4)}}}) {
-		order = append(order, a.socket.path())
-	}
-	require.Equal(t, []string{many + "/1", few + "/4", many + "/2", many + "/3"}, order)
-}
-
-func TestConnectionsAreBounded(t *testing.T) {
-	_, err := decodeText(`{"version":1,"connections":[{}` + strings.Repeat(",{}", maxConns) + `]}`)
-	require.ErrorContains(t, err, "more than 20000 connections")
-	p, err := decodeText(`{"version":1,"pid":7,"connections":[{},{"id":3}]}`)
-	require.NoError(t, err)
-	require.Equal(t, status.Program{Version: 1, PID: 7, Conns: status.Conns{{}, {ID: 3}}}, p)
-}
-
 // TestNoConnectionsAreAList: "sdp stat -json" prints an empty list, and not null, over which scripts
 // cannot iterate.
 func TestNoConnectionsAreAList(t *testing.T) {
@@ -462,91 +399,6 @@ func TestDirectoryHangs(t *testing.T) {
 	require.EqualValues(t, 1, calls.Load())
 }
 
-func TestTextsAreShort(t *testing.T) {
-	long := strings.Repeat("x", 10_000)
-	p, err := decodeText(`{"version":1,"name":"` + long + `","connections":[{"local":"` + long + `","declined":{"shm":"` + long + `"}}]}`)
-	require.NoError(t, err)
-	require.Len(t, p.Name, maxText)
-	require.Len(t, p.Conns[0].Local, maxText)
-	require.Len(t, p.Conns[0].Declined["shm"], maxText)
-}
-
-// TestMapsAreBounded: neither a connection nor a program names any number of devices.
-func TestMapsAreBounded(t *testing.T) {
-	members := func(n int, value string) string {
-		var b strings.Builder
-		for i := range n {
-			fmt.Fprintf(&b, `,"%d":%s`, i, value)
-		}
-		return "{" + strings.TrimPrefix(b.String(), ",") + "}"
-	}
-	declined := func(object string) string { return `{"version":1,"connections":[{"declined":` + object + `}]}` }
-	pinned := func(object string) string { return `{"version":1,"pinned":` + object + `}` }
-	for _, v := range []struct{ text, want string }{
-		{declined(members(maxDeclined, `"x"`)), ""},
-		{declined(members(maxDeclined+1, `"x"`)), "more than 8 devices"},
-		{declined("null"), ""},
-		{declined("7"), "not an object"},
-		{declined(`{"shm":7}`), "cannot unmarshal"},
-		{pinned(members(maxPinned, "1")), ""},
-		{pinned(members(maxPinned+1, "1")), "more than 64 devices"},
-	} {
-		_, err := decodeText(v.text)
-		if v.want == "" {
-			require.NoError(t, err, v.text)
-		} else {
-			require.ErrorContains(t, err, v.want, v.text)
-		}
-	}
-	long := strings.Repeat("x", 10_000)
-	p, err := decodeText(declined(`{"` + long + `":""}`))
-	require.NoError(t, err)
-	require.Equal(t, map[string]string{long[:maxKey]: ""}, p.Conns[0].Declined)
-	p, err = decodeText(pinned(`{"` + long + `":7}`))
-	require.NoError(t, err)
-	require.Equal(t, map[string]int64{long[:maxKey]: 7}, p.Pinned)
-}
-
-// TestProgramsOfAUserAreBounded: neither long answers nor many connections add up without limit.
-func TestProgramsOfAUserAreBounded(t *testing.T) {
-	giveTime(t, time.Minute)
-	const document, user, users = 1 << 20, 4, 4 // MB
-	all := newBudget(user * users << 20)
-	long, short := strings.Repeat(" ", document), strings.Repeat(" ", 1000)
-	for range users { // use up their share
-		b := budgets{newBudget(user << 20), all}
-		for range 5 { // what is refused is given back
-			_, err := read(io.MultiReader(strings.NewReader(long), iotest.ErrReader(io.ErrUnexpectedEOF)), b)
-			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-		}
-		for range user {
-			_, err := read(strings.NewReader(long), b)
-			require.NoError(t, err)
-		}
-		_, err := read(strings.NewReader(short), b)
-		require.ErrorContains(t, err, "total size of answers exceeds 4 MB")
-	}
-	b := budgets{newBudget(user << 20), all}
-	_, err := read(strings.NewReader(short), b)
-	require.ErrorContains(t, err, "total size of answers exceeds 16 MB")
-	_, err = read(strings.NewReader(strings.Repeat(" ", status.MaxDocument+1)), budgets{newBudget(maxUserBytes), newBudget(maxAllBytes)})
-	require.ErrorContains(t, err, "answer exceeds 8 MB")
-
-	many := []byte(`{"version":1,"connections":[{}` + strings.Repeat(",{}", maxConns-1) + `]}`)
-	var answers []answer
-	for range 8 {
-		d := &directory{}
-		for range 3 {
-			answers = append(answers, answer{socket: socket{d, "x"}, text: many})
-		}
-	}
-	listed, failures := decodeAll(answers)
-	require.Len(t, listed, maxAllConns/maxConns)
-	require.ErrorIs(t, failures[0].Err, errMany)
-	listed, _ = decodeAll(answers[3:6])
-	require.Empty(t, listed, "the texts are kept")
-}
-
 func TestServeRefusesDirectoriesOfOthers(t *testing.T) {
 	open := newDir(t)
 	require.NoError(t, os.Chmod(open, 0o755))
@@ -605,124 +457,4 @@ func TestOtherUsersAreRefused(t *testing.T) {
 		require.NotContains(t, read(12345, command), "secret", "%q", command)
 	}
 	require.Contains(t, read(0, "reboot\n"), "no such command")
-}
-
-func TestManyClientsAreBounded(t *testing.T) {
-	dir := newDir(t)
-	hold := make(chan struct{})
-	s := serve(t, dir, func(io.Writer) error { <-hold; return nil })
-	var clients []net.Conn
-	closed := 0
-	for range 20 {
-		c, err := net.Dial("unix", s.Path())
-		require.NoError(t, err)
-		defer c.Close()
-		clients = append(clients, c)
-	}
-	for _, c := range clients[4:] {
-		c.SetReadDeadline(time.Now().Add(time.Minute))
-		if _, err := c.Read(make([]byte, 1)); err == io.EOF {
-			closed++
-		}
-	}
-	require.Equal(t, 20-4, closed)
-	close(hold)
-}
-
-// TestDump has a program that dumps, one that refuses, and one that says nothing.
-func TestDump(t *testing.T) {
-	dir := newDir(t)
-	asked := make(chan string, 2)
-	s, err := status.Serve(dir, status.Handlers{Status: says("{}"), Dump: func(options string, w io.Writer, gone <-chan struct{}) {
-		asked <- options
-		if options == "no" {
-			io.WriteString(w, "no dump: not today\n")
-			return
-		}
-		io.WriteString(w, "ok\nfirst")
-		<-gone
-		io.WriteString(w, " last")
-	}})
-	require.NoError(t, err)
-	t.Cleanup(func() { s.Close() })
-	c, err := Dump([]string{dir}, os.Getpid(), "size=5")
-	require.NoError(t, err)
-	defer c.Close()
-	require.Equal(t, "size=5", <-asked)
-	require.NoError(t, c.CloseWrite())
-	text, err := io.ReadAll(c)
-	require.NoError(t, err)
-	require.Equal(t, "first last", string(text))
-	_, err = Dump([]string{dir}, os.Getpid(), "no")
-	require.EqualError(t, err, "no dump: not today")
-	_, err = Dump([]string{dir}, os.Getpid()+1, "")
-	require.ErrorContains(t, err, "not serving its status")
-	raw(t, dir, fmt.Sprint(os.Getpid()+1)+"-impostor", func(c net.Conn) { io.WriteString(c, "ok\n") })
-	_, err = Dump([]string{dir}, os.Getpid()+1, "")
-	require.ErrorContains(t, err, "is served by process")
-	require.EqualError(t, request(mute{io.Discard}, ""), fmt.Sprintf("no answer within %v", dumpPatience))
-}
-
-// TestDumpOfTwoProcesses has sockets with one process number, while the tool is in another pid
-// namespace, and cannot tell whose they are.
-func TestDumpOfTwoProcesses(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("missing: root, to make a pid namespace")
-	}
-	dir := newDir(t)
-	dump := func() string {
-		cmd := exec.Command("/proc/self/exe")
-		cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "STATUS_DUMP="+dir)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
-		out, err := cmd.CombinedOutput()
-		if errors.Is(err, syscall.EPERM) {
-			t.Skip("missing: the right to make a pid namespace")
-		}
-		require.NoError(t, err, "%s", out)
-		return string(out)
-	}
-	raw(t, dir, "1-one", func(c net.Conn) { io.WriteString(c, "one\n") })
-	require.Equal(t, "one", dump())
-	raw(t, dir, "1-two", func(c net.Conn) { io.WriteString(c, "two\n") })
-	require.Regexp(t, "^"+dir+"/1-(one|two) and "+dir+"/1-(one|two) may be of two processes", dump())
-	d, err := open(dir)
-	require.NoError(t, err)
-	defer d.Close()
-	f := findIn(t.Context(), d, []string{"1-one", "1-two"}, os.Getpid())
-	require.NoError(t, f.err, "two sockets of one process")
-	f.close()
-}
-
-// mute does not answer before its deadline.
-type mute struct{ io.Writer }
-
-func (mute) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
-
-// TestCloseEndsADump has a client that neither reads nor leaves.
-func TestCloseEndsADump(t *testing.T) {
-	s, err := status.Serve(newDir(t), status.Handlers{Dump: func(_ string, w io.Writer, gone <-chan struct{}) {
-		io.WriteString(w, "ok\n")
-		<-gone
-		for {
-			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
-				return
-			}
-		}
-	}})
-	require.NoError(t, err)
-	c, err := net.Dial("unix", s.Path())
-	require.NoError(t, err)
-	defer c.Close()
-	_, err = io.WriteString(c, "dump \n")
-	require.NoError(t, err)
-	_, err = io.ReadFull(c, make([]byte, 3))
-	require.NoError(t, err)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Close() }()
-	select {
-	case err := <-ended:
-		require.NoError(t, err)
-	case <-time.After(time.Minute):
-		require.Fail(t, "Close waits for the client")
-	}
 }

@@ -17,7 +17,7 @@ func (s *settings) meets(conn net.Conn) (*net.TCPConn, bool) {
 	if !ok || !s.shm || adopted.Settled(conn) {
 		return nil, false
 	}
-	return tcp, s.Dir != "" || sameHost(conn)
+	return tcp, s.Dir != "" || local.OneHost(conn)
 }
 
 // local returns a connection between two programs of this host.
