@@ -2,6 +2,7 @@ package listener
 
 import (
 	"net"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,5 +47,32 @@ func TestCloseGivesOutWhatIsBeingAccepted(t *testing.T) {
 		assert.NoError(t, <-accepted)
 		_, err := l.Accept()
 		require.ErrorIs(t, err, net.ErrClosed)
+	})
+}
+
+// untimely is a kernel's listener whose Accept has yet to notice its deadline.
+type untimely struct{ *fake }
+
+func (untimely) SetDeadline(time.Time) error { return nil }
+
+// TestDeadlineIsRemovedLate: the program removes the deadline that has ended an Accept before that has returned.
+func TestDeadlineIsRemovedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := untimely{newFake()}
+		l := prepare(f, testConfig(), 8)
+		l.kernel = f
+		l.start()
+		accepted := make(chan error, 1)
+		go func() {
+			_, err := l.Accept()
+			accepted <- err
+		}()
+		synctest.Wait()
+		require.NoError(t, l.SetDeadline(past))
+		synctest.Wait()
+		require.NoError(t, l.SetDeadline(time.Time{}))
+		f.next <- os.ErrDeadlineExceeded
+		assert.Equal(t, os.ErrDeadlineExceeded, <-accepted)
+		l.Close()
 	})
 }

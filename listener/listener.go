@@ -123,6 +123,16 @@ func (l *Listener) start() *Listener {
 func (l *Listener) Accept() (*handshake.Connection, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for {
+		if up, err := l.acceptReleasing(); up != nil || err != nil {
+			return up, err
+		}
+	}
+}
+
+// acceptReleasing is Accept with mu, which it releases while it waits. It returns nothing if another Accept has returned
+// the failure that ended its wait.
+func (l *Listener) acceptReleasing() (*handshake.Connection, error) {
 	l.waiting++
 	if !l.state.inAccept() {
 		l.changed.Broadcast() // the accepting goroutine may have waited for it
@@ -133,7 +143,8 @@ func (l *Listener) Accept() (*handshake.Connection, error) {
 		next = l.nextLocked()
 	}
 	l.waiting--
-	if l.state == ended || l.lateLocked() {
+	late := l.lateLocked() // the program may change the deadline as soon as mu is released
+	if l.state == ended || late {
 		next = nil
 	}
 	if next != nil { // another Accept must not take it
@@ -149,7 +160,7 @@ func (l *Listener) Accept() (*handshake.Connection, error) {
 		return next.up, nil
 	case l.state == ended:
 		return nil, net.ErrClosed
-	case l.lateLocked():
+	case late:
 		return nil, os.ErrDeadlineExceeded
 	case l.failure != nil:
 		err := l.failure

@@ -108,7 +108,12 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 // peer closes its direction. If w has a ReadFrom, WriteTo calls that, as TCP's does, unless Write is
 // known to do the same. w must not modify or retain the bytes, like any [io.Writer].
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
-	n, err := c.carrier.WriteTo(w)
+	to := w
+	if other, ok := w.(*Conn); ok {
+		to = other.carrier
+	}
+	n, err := c.carrier.WriteTo(to)
+	runtime.KeepAlive(w)
 	runtime.KeepAlive(c)
 	return n, err
 }

@@ -9,7 +9,11 @@ import (
 // WithDialHook returns a context for [Dialer.DialContext], which calls hook before it returns. hook must not block.
 // A hook that ctx has already is called too, after the new one.
 func WithDialHook(ctx context.Context, hook func(stats.Dial)) context.Context {
-	if outer := dialHook(ctx); outer != nil {
+	outer := dialHook(ctx)
+	switch {
+	case hook == nil:
+		return ctx
+	case outer != nil:
 		inner := hook
 		hook = func(d stats.Dial) {
 			inner(d)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gosdp/gosdp/bcopy"
 	"github.com/gosdp/gosdp/internal/fault"
-	"github.com/gosdp/gosdp/sdp/stats"
+	"github.com/gosdp/gosdp/internal/observe"
 )
 
 // copyBuffer is the size of the buffer into which ReadFrom reads and WriteBuffers gathers
@@ -142,7 +142,7 @@ func readsItself(w io.Writer) bool {
 	switch w.(type) {
 	case *net.TCPConn, *os.File:
 		return false
-	case interface{ Stats() stats.Conn }: // a connection of this library
+	case observe.Conn: // a connection of this library, and no program's wrapper of one
 		return false
 	}
 	_, ok := w.(io.ReaderFrom)

@@ -42,7 +42,7 @@ func setMemory() error {
 	if programMemory.limit > 0 {
 		limit = programMemory.limit
 	} else if err != nil {
-		return err
+		limit = 0 // the default
 	}
 	budget.Process.SetLimit(limit)
 	return err

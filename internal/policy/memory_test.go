@@ -44,5 +44,7 @@ func TestSetMemoryLimit(t *testing.T) {
 	SetMemoryLimit(20 << 20)
 	_, err = New(nil, TCP, false)
 	assert.ErrorContains(t, err, "SDP_MEMORY=much", "a mistake is found, though the program has said")
+	SetMemoryLimit(0)
+	assert.Equal(t, budget.Default(), budget.Process.Limit(), "and does not leave what the program has taken back")
 	t.Setenv(memoryVariable, "")
 }

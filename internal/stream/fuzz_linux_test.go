@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/gosdp/gosdp/internal/shm"
+	"github.com/gosdp/gosdp/test/watchdog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -38,7 +39,10 @@ func FuzzSegment(f *testing.F) {
 		}
 		seed(first, record(callWrite, 0, 9), record(scribble, 100, 1), record(callLeave, 0, 0), record(callVisit, 0, 0), record(callRead, 0, 1))
 	}
-	f.Fuzz(hostileSegment)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		defer watchdog.Start()()
+		hostileSegment(t, data)
+	})
 }
 
 const (
