@@ -5,7 +5,7 @@
 //	go run ./bench
 //
 // With -check it says which targets of targets.txt are met, and exits with status 1 if one
-// is not. A run takes 5 to 10 minutes. It prints a table and writes a report with charts
+// is not. A run takes more than 10 minutes. It prints a table and writes a report with charts
 // and raw numbers to bench/report/. docs/performance.md explains the method.
 package main
 
