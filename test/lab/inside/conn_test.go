@@ -164,7 +164,14 @@ func TestLoopback(t *testing.T) {
 	address(t)
 	ln, err := sdp.Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
+	var accepting sync.WaitGroup
+	defer accepting.Wait()
 	defer ln.Close()
+	accepting.Go(func() { // a handshake begins when an Accept waits
+		for c, err := ln.Accept(); err == nil; c, err = ln.Accept() {
+			defer c.Close()
+		}
+	})
 	_, err = (&sdp.Dialer{Config: onVerbs}).Dial("sdp", ln.Addr().String())
 	require.ErrorContains(t, err, "127.0.0.1 is not the address of an RDMA device")
 	cfg := *onVerbs
