@@ -33,8 +33,12 @@ func FuzzSegment(f *testing.F) {
 		f.Add(data)
 	}
 	for first := range byte(2) {
-		for word := range uint16(80) { // everything that has a meaning
+		for word := range uint16(144) { // everything that has a meaning
 			seed(first, record(storeWord, word, ^uint64(0)), record(callWrite, 0, 100), record(callRead, 0, 100), record(callVisit, 0, 0))
+			seed(first, record(addToWord, word, 1<<40), record(callRead, 0, 90_000), record(callWrite, 0, 90_000))
+			for _, head := range []uint16{48, 96} { // a change to an area that there is not, and bytes behind it
+				seed(first, record(storeWord, word, 8<<2|3), record(addToWord, head, 5000), record(callRead, 0, 90_000), record(callRead, 0, 90_000))
+			}
 			seed(first, record(addToWord, word, 5000), record(callRead, 0, 10), record(callWrite, 0, 70_000), record(callRead, 0, 70_000))
 		}
 		seed(first, record(callWrite, 0, 9), record(scribble, 100, 1), record(callLeave, 0, 0), record(callVisit, 0, 0), record(callRead, 0, 1))
