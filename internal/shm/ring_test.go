@@ -231,6 +231,16 @@ func TestRingOfHostilePeer(t *testing.T) {
 	assert.NotZero(t, corrupt)
 }
 
+// TestPositionBehindTheArea: more bytes than an area has cannot be in it.
+func TestPositionBehindTheArea(t *testing.T) {
+	var w way
+	_, c := pair(&w, tiny)
+	w.head.Store(uint64(len(c.mem[0]) + 1))
+	n, err := c.Take(make([]byte, 100))
+	assert.ErrorIs(t, err, ErrCorrupt)
+	assert.Zero(t, n)
+}
+
 func TestAllocsRing(t *testing.T) {
 	var w way
 	p, c := pair(&w, [areas]int{64, 256, 1024})

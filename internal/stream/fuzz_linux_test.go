@@ -39,6 +39,7 @@ func FuzzSegment(f *testing.F) {
 			for _, head := range []uint16{48, 96} { // a change to an area that there is not, and bytes behind it
 				seed(first, record(storeWord, word, 8<<2|3), record(addToWord, head, 5000), record(callRead, 0, 90_000), record(callRead, 0, 90_000))
 			}
+			seed(first, record(callWrite, 0, 9), record(storeWord, word, 12), record(peerLeaves, 0, 0), record(callVisit, 0, 0))
 			seed(first, record(addToWord, word, 5000), record(callRead, 0, 10), record(callWrite, 0, 70_000), record(callRead, 0, 70_000))
 		}
 		seed(first, record(callWrite, 0, 9), record(scribble, 100, 1), record(callLeave, 0, 0), record(callVisit, 0, 0), record(callRead, 0, 1))
@@ -57,6 +58,7 @@ const (
 	callRead
 	callVisit
 	callLeave
+	peerLeaves
 	hostileOps
 )
 
@@ -71,8 +73,8 @@ func hostileSegment(t *testing.T, data []byte) {
 	perform := func(r []byte) {
 		word, value := binary.LittleEndian.Uint16(r[1:]), binary.LittleEndian.Uint64(r[3:])
 		at := (*atomic.Uint64)(unsafe.Pointer(&memory[int(word)%512*8]))
-		b := make([]byte, int(value%100_000)+8)
-		b, canary := b[:len(b)-8], b[len(b)-8:]
+		buf := make([]byte, int(value%100_000)+8)
+		buf, canary := buf[:len(buf)-8], buf[len(buf)-8:]
 		var n int
 		var err error
 		switch r[0] % hostileOps {
@@ -86,16 +88,18 @@ func hostileSegment(t *testing.T, data []byte) {
 			copy(memory[4096+int(word)*64%(len(memory)-8192):], r)
 		case callWrite:
 			a.SetWriteDeadline(time.Now().Add(time.Millisecond))
-			n, err = a.Write(b)
+			n, err = a.Write(buf)
 		case callRead:
 			a.SetReadDeadline(time.Now().Add(time.Millisecond))
-			n, err = a.Read(b)
+			n, err = a.Read(buf)
 		case callVisit:
 			a.Visit()
 		case callLeave:
 			a.Leave()
+		case peerLeaves:
+			b.Leave()
 		}
-		assert.LessOrEqual(t, n, len(b))
+		assert.LessOrEqual(t, n, len(buf))
 		assert.Equal(t, make([]byte, 8), canary, "bytes behind the buffer")
 		if err != nil && err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded) {
 			assert.True(t, errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE), "%v", err)
