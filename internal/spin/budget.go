@@ -122,14 +122,19 @@ var processors = func() float64 {
 	return limits.Processors
 }
 
-// begin reports whether the caller may take steps now, and for how long: at most limit, and at most
-// what the budget has left. If it returns true, the caller must call end.
-func (b *budget) begin(t *turn, limit time.Duration) (time.Duration, bool) {
-	if !t.taken.CompareAndSwap(false, true) {
+// begin reports whether the caller may take steps now, and for how long: at most limit, and at most what the budget has
+// left and the caller has earned. If it returns true, the caller must call end. It never does in a bubble of
+// testing/synctest, whose time begins long before the boot and stands still while a goroutine runs.
+func (b *budget) begin(t *turn, limit, earned time.Duration) (time.Duration, bool) {
+	now := Clock()
+	if now < 0 || !t.taken.CompareAndSwap(false, true) {
 		return 0, false
 	}
 	q := processors()
-	left := b.refill(share * min(1, q/4))
+	left := b.refill(now, share*min(1, q/4))
+	if earned > 0 {
+		left = max(left, 0) + earned
+	}
 	if left < 0 || runtime.GOMAXPROCS(0) == 1 || q < 1 {
 		t.taken.Store(false)
 		return 0, false
@@ -138,15 +143,10 @@ func (b *budget) begin(t *turn, limit time.Duration) (time.Duration, bool) {
 }
 
 // refill adds a part of the time since it last did, or ownShare of the processor time if that is less,
-// and returns what the budget has. It returns -1 in a bubble of testing/synctest, whose time begins long
-// before the boot and stands still while a goroutine runs.
-func (b *budget) refill(part float64) time.Duration {
+// and returns what the budget has.
+func (b *budget) refill(now time.Duration, part float64) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := Clock()
-	if now < 0 {
-		return -1
-	}
 	passed := now - b.filled
 	if 0 <= passed && passed < growEvery {
 		return b.left

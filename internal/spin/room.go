@@ -35,7 +35,7 @@ func (r *Room) Spin(look func() bool) bool {
 		r.rest--
 		return false
 	}
-	limit, ok := process.begin(&process.rooms, roomTime)
+	limit, ok := process.begin(&process.rooms, roomTime, 0)
 	if !ok {
 		return false
 	}

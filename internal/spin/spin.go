@@ -65,6 +65,7 @@ type Waiter struct {
 	wake    int32         // ns that a wake-up has recently taken
 	since   time.Duration // when a wait last parked, or looked at the network
 	yielded time.Duration // when a wait last parked, or yielded because that was due
+	earned  time.Duration // for steps beyond the budget; see Earn
 }
 
 // busyPoll is a time in µs that the program has set. 0: it has set none.
@@ -97,6 +98,15 @@ func (w *Waiter) SetBusyPoll(d time.Duration) {
 	default:
 		w.busy = 0
 	}
+}
+
+// earn is how many bytes allow a ns of steps. TCP takes more for as many.
+const earn = 16
+
+// Earn is called before Spin with the number of bytes that have come since the last wait. They allow steps without a
+// budget: parking in the middle of a message costs as much, because the peer soon has to wait for room, too.
+func (w *Waiter) Earn(bytes uint64) {
+	w.earned = min(w.earned+time.Duration(bytes/earn), longest)
 }
 
 // Spin polls, and reports whether look has returned true. came reports whether that is something
@@ -148,7 +158,7 @@ func (w *Waiter) firstLooks(first int, look, came func() bool) bool {
 
 // steps takes the steps of a wait.
 func (w *Waiter) steps(memory bool, look, came func() bool) bool {
-	limit, ok := process.begin(&process.waits, w.limit())
+	limit, ok := process.begin(&process.waits, w.limit(), w.earned)
 	if !ok {
 		return false
 	}
@@ -172,7 +182,9 @@ func (w *Waiter) steps(memory bool, look, came func() bool) bool {
 	if mine {
 		spent = max(0, spent-woken.both())
 	}
-	process.end(&process.waits, spent)
+	free := min(spent, w.earned)
+	w.earned -= free
+	process.end(&process.waits, spent-free)
 	switch {
 	case mine:
 		w.need /= 2

@@ -119,6 +119,39 @@ func TestGivesUp(t *testing.T) {
 	}
 }
 
+// TestEarn: a wait in a stream takes steps without a budget, for as long as the bytes before it have earned, and those
+// are not charged to the budget.
+func TestEarn(t *testing.T) {
+	steps := func(w *Waiter) (found bool, took time.Duration) {
+		w.pure, w.score, w.need, w.wake, w.since = pureLeast, most, least, int32(longest), Clock()
+		process.left, process.filled = -saved, Clock()
+		begin := Clock()
+		found = w.Spin(Looks, func() bool { return Clock()-begin > 100*time.Microsecond }, func() bool { return true })
+		return found, Clock() - begin
+	}
+	rich(t)
+	woken.cost.Store(0)
+	var w Waiter
+	found, took := steps(&w)
+	assert.False(t, found, "nothing earned")
+	assert.Less(t, took, 10*time.Microsecond)
+
+	w.Earn(earn * uint64(50*time.Microsecond))
+	found, took = steps(&w)
+	assert.False(t, found, "too little")
+	assert.InDelta(t, 50*time.Microsecond, took, float64(10*time.Microsecond))
+	assert.Equal(t, -saved, process.left)
+	assert.Zero(t, w.earned)
+
+	w.Earn(math.MaxUint64)
+	assert.Equal(t, longest, w.earned)
+	found, _ = steps(&w)
+	assert.True(t, found)
+	assert.Equal(t, -saved, process.left)
+	assert.Positive(t, w.earned)
+	assert.Less(t, w.earned, longest)
+}
+
 // TestNeedless: time for something that was not worth polling for is charged, and the next attempts
 // are half as frequent.
 func TestNeedless(t *testing.T) {
@@ -141,7 +174,7 @@ func TestBudget(t *testing.T) {
 	var b budget
 	b.left, b.filled = saved, Clock()
 	for n := 0; ; n++ {
-		limit, ok := b.begin(&b.waits, longest)
+		limit, ok := b.begin(&b.waits, longest, 0)
 		if !ok {
 			break
 		}
@@ -153,18 +186,18 @@ func TestBudget(t *testing.T) {
 	assert.Equal(t, -saved, b.left, "the process was stopped")
 	b.filled, b.used = Clock()-10*time.Millisecond, 0
 	b.left = 0
-	_, ok := b.begin(&b.waits, longest)
+	_, ok := b.begin(&b.waits, longest, 0)
 	require.True(t, ok)
 	assert.InDelta(t, share*float64(10*time.Millisecond), float64(b.left), float64(10*time.Microsecond))
-	_, second := b.begin(&b.waits, longest)
+	_, second := b.begin(&b.waits, longest, 0)
 	assert.False(t, second, "one goroutine of a process at a time")
-	_, look := b.begin(&b.rooms, longest)
+	_, look := b.begin(&b.rooms, longest, 0)
 	assert.True(t, look, "one that waits for room beside it")
 	b.end(&b.rooms, 0)
 	b.end(&b.waits, 0)
 
 	b.filled, b.used = Clock()-time.Hour, 0
-	limit, ok := b.begin(&b.waits, longest)
+	limit, ok := b.begin(&b.waits, longest, 0)
 	require.True(t, ok)
 	assert.Equal(t, longest, limit)
 	assert.Equal(t, saved, b.left)
@@ -180,16 +213,16 @@ func TestQuota(t *testing.T) {
 		hasUsed(t, time.Hour)
 		var b budget
 		b.filled = Clock() - 10*time.Millisecond
-		_, ok := b.begin(&b.waits, longest)
+		_, ok := b.begin(&b.waits, longest, 0)
 		assert.Equal(t, quota >= 1, ok, "%v processors", quota)
 		if ok {
 			assert.InDelta(t, want*float64(10*time.Millisecond), float64(b.left), float64(10*time.Microsecond), "%v processors", quota)
-			_, beside := b.begin(&b.waits, longest)
+			_, beside := b.begin(&b.waits, longest, 0)
 			assert.False(t, beside, "one goroutine of a process at a time")
 			continue
 		}
 		processors = func() float64 { return 64 }
-		_, ok = b.begin(&b.waits, longest)
+		_, ok = b.begin(&b.waits, longest, 0)
 		assert.True(t, ok, "the turn was not given back")
 	}
 }
@@ -210,10 +243,10 @@ func TestBudgetOfAProcessThatDoesLittle(t *testing.T) {
 	refill := func(after, used time.Duration) time.Duration {
 		b.filled -= after
 		hasUsed(t, used)
-		return b.refill(share)
+		return b.refill(Clock(), share)
 	}
 	hasUsed(t, 30*time.Millisecond)
-	require.Zero(t, b.refill(share), "at first")
+	require.Zero(t, b.refill(Clock(), share), "at first")
 	assert.Zero(t, refill(growEvery/2, 40*time.Millisecond), "too early")
 	assert.EqualValues(t, ownShare*float64(10*time.Millisecond), refill(time.Second, 40*time.Millisecond))
 	assert.EqualValues(t, ownShare*float64(15*time.Millisecond), refill(time.Second, 45*time.Millisecond))
@@ -228,7 +261,7 @@ func TestOneProcessor(t *testing.T) {
 	runtime.GOMAXPROCS(1)
 	var b budget
 	b.left = saved
-	_, ok := b.begin(&b.waits, longest)
+	_, ok := b.begin(&b.waits, longest, 0)
 	assert.False(t, ok)
 }
 

@@ -110,7 +110,7 @@ func (w *Watch) start() {
 	if w.parked.Load() < watchLeast || w.rest.Load() > 0 && w.rest.Add(-1) >= 0 {
 		return
 	}
-	limit, ok := process.begin(&process.watches, longest)
+	limit, ok := process.begin(&process.watches, longest, 0)
 	if !ok {
 		w.rest.Store(watchLeast)
 		return

@@ -31,7 +31,8 @@ type reader struct {
 	late  bool      // it found nothing at first
 	park  bool      // it must sleep on the doorbell
 	seen  gate.Word // what it knows of the gate,
-	armed int64     // and of the deadline
+	armed int64     // and of the deadline,
+	waits uint64    // and where in the ring the last wait was
 
 	// A call is in the netpoller, and has the link; and visits have interrupted it. Guarded by Conn.mu.
 	inside, interrupted bool
@@ -350,6 +351,9 @@ func (l *link) readRing(b []byte) (int, error) {
 func (l *link) sleepReader() {
 	r := &l.reader
 	r.armed = l.c.readDeadline.Load()
+	at := r.ring.Position()
+	r.spin.Earn(at - r.waits)
+	r.waits = at
 	var found bool
 	if shm.Watch.Runs() {
 		found = r.spin.Glance(spin.Looks, r.ready, r.delivered)
