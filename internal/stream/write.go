@@ -305,16 +305,33 @@ func (l *link) writeRing(b []byte) (n int, err error) {
 		return n, nil
 	}
 	w.armed = l.c.writeDeadline.Load()
-	if l.widen() || w.spin.Spin(w.ready) || l.grow() {
+	if l.widen() || w.spin.Spin(w.ready) {
 		return 0, nil
 	}
 	return 0, l.sleepWriter()
 }
 
-// sleepWriter waits for room on the doorbell. If the peer has made none within TCP_USER_TIMEOUT, that ends the connection.
+// hesitate is for how long the peer takes nothing from a full ring before that grows. A peer that reads takes something
+// earlier, and fresh memory costs more than waiting for that.
+const hesitate = time.Millisecond
+
+// sleepWriter waits for room on the doorbell, and makes some if the peer does not. If there is none within
+// TCP_USER_TIMEOUT, that ends the connection.
 func (l *link) sleepWriter() error {
 	w := &l.writer
 	at := until(w.armed)
+	l.measure()
+	if l.limit(); w.ring.CanGrow() {
+		soon := time.Now().Add(hesitate)
+		if !at.IsZero() && at.Before(soon) {
+			soon = at
+		}
+		l.bell.Sleep(w.announce, w.ready, soon)
+		w.ring.Awake()
+		if w.ready() || l.grow() {
+			return nil
+		}
+	}
 	var last time.Time
 	if p := w.patience.Load(); p > 0 {
 		if last = time.Now().Add(time.Duration(p)); at.IsZero() || last.Before(at) {
@@ -375,8 +392,7 @@ func (l *link) widen() bool {
 // must not stop.
 func (l *link) grow() bool {
 	w := &l.writer
-	l.measure()
-	if l.limit(); !w.ring.CanGrow() || w.gate.Load().Recalled() || !w.grown && !l.charge(shm.Largest) {
+	if !w.ring.CanGrow() || w.gate.Load().Recalled() || !w.grown && !l.charge(shm.Largest) {
 		return false
 	}
 	grown := w.ring.Grow()
