@@ -65,7 +65,7 @@ type Waiter struct {
 	wake    int32         // ns that a wake-up has recently taken
 	since   time.Duration // when a wait last parked, or looked at the network
 	yielded time.Duration // when a wait last parked, or yielded because that was due
-	earned  time.Duration // for steps beyond the budget; see Earn
+	earned  time.Duration // time for steps that are not charged to the budget; see Earn
 }
 
 // busyPoll is a time in µs that the program has set. 0: it has set none.
@@ -100,13 +100,13 @@ func (w *Waiter) SetBusyPoll(d time.Duration) {
 	}
 }
 
-// earn is how many bytes allow a ns of steps. TCP takes more for as many.
-const earn = 16
+// bytesPerStep is how many bytes earn 1 ns of steps. Over TCP, they would take more processor time than that.
+const bytesPerStep = 16
 
-// Earn is called before Spin with the number of bytes that have come since the last wait. They allow steps without a
-// budget: parking in the middle of a message costs as much, because the peer soon has to wait for room, too.
+// Earn is called before Spin with the number of bytes that have come since the last wait. They earn steps that are not
+// charged to the budget: parking in the middle of a message costs as much, because the peer soon waits for room, too.
 func (w *Waiter) Earn(bytes uint64) {
-	w.earned = min(w.earned+time.Duration(bytes/earn), longest)
+	w.earned = min(w.earned+time.Duration(bytes/bytesPerStep), longest)
 }
 
 // Spin polls, and reports whether look has returned true. came reports whether that is something

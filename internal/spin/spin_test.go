@@ -136,7 +136,7 @@ func TestEarn(t *testing.T) {
 	assert.False(t, found, "nothing earned")
 	assert.Less(t, took, 10*time.Microsecond)
 
-	w.Earn(earn * uint64(50*time.Microsecond))
+	w.Earn(bytesPerStep * uint64(50*time.Microsecond))
 	found, took = steps(&w)
 	assert.False(t, found, "too little")
 	assert.InDelta(t, 50*time.Microsecond, took, float64(10*time.Microsecond))

@@ -32,7 +32,7 @@ type reader struct {
 	park  bool      // it must sleep on the doorbell
 	seen  gate.Word // what it knows of the gate,
 	armed int64     // and of the deadline,
-	waits uint64    // and where in the ring the last wait was
+	paid  uint64    // and up to where bytes have earned steps
 
 	// A call is in the netpoller, and has the link; and visits have interrupted it. Guarded by Conn.mu.
 	inside, interrupted bool
@@ -352,8 +352,8 @@ func (l *link) sleepReader() {
 	r := &l.reader
 	r.armed = l.c.readDeadline.Load()
 	at := r.ring.Position()
-	r.spin.Earn(at - r.waits)
-	r.waits = at
+	r.spin.Earn(at - r.paid)
+	r.paid = at
 	var found bool
 	if shm.Watch.Runs() {
 		found = r.spin.Glance(spin.Looks, r.ready, r.delivered)

@@ -394,6 +394,33 @@ func unwatch(conns ...*Conn) {
 	}
 }
 
+// TestHesitates: a ring that is full does not grow while its reader may make room.
+func TestHesitates(t *testing.T) {
+	before := hesitate
+	defer func() { hesitate = before }()
+	hesitate = time.Hour
+	a, b := linkedPair(t)
+	move(t, a, b)
+	unwatch(a, b)
+	written := make(chan error, 1)
+	data := pattern(1, shm.Largest/4)
+	go func() {
+		_, err := a.Write(data)
+		written <- err
+	}()
+	w := &a.linked.Load().writer
+	for !w.ring.Sleeps() {
+		require.Empty(t, written, "the Write has not waited")
+		runtime.Gosched()
+	}
+	got := make([]byte, len(data))
+	_, err := io.ReadFull(b, got)
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(data, got))
+	require.NoError(t, <-written)
+	assert.False(t, w.grown)
+}
+
 // TestShrinks: a ring that has grown returns the memory, and its share of the budget, once that is not needed.
 func TestShrinks(t *testing.T) {
 	var taken atomic.Int64

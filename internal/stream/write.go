@@ -311,9 +311,9 @@ func (l *link) writeRing(b []byte) (n int, err error) {
 	return 0, l.sleepWriter()
 }
 
-// hesitate is for how long the peer takes nothing from a full ring before that grows. A peer that reads takes something
-// earlier, and fresh memory costs more than waiting for that.
-const hesitate = time.Millisecond
+// hesitate is how long a Write waits for room before the ring grows. A peer that reads makes room earlier, and fresh
+// memory costs more than that wait. Tests change it.
+var hesitate = time.Millisecond
 
 // sleepWriter waits for room on the doorbell, and makes some if the peer does not. If there is none within
 // TCP_USER_TIMEOUT, that ends the connection.
